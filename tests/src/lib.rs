@@ -1,0 +1,1 @@
+//! The integration tests live in `tests/`, one binary a harness.
