@@ -1,1 +1,18 @@
-//! Stub.
+//! Rollbook's engine: sessions over a lake's snapshot, the tables and views that SQL sees, imports, recipes and builds.
+//!
+//! ```text
+//! Lake + Snapshot -> Session -> provider (Parquet scan, prompt decoding) -> views -> SQL
+//!                            -> ingest (rows in) · recipe (rewards, credits, plans) · build (samples) · export (files)
+//! ```
+
+mod error;
+pub mod ingest;
+mod provider;
+mod row_digest;
+mod session;
+mod views;
+
+pub use error::{Error, ErrorKind, Result};
+pub use provider::{DecodeCodec, DecodeExec, LakeTable};
+pub use row_digest::row_digests;
+pub use session::{PlanOptions, RollbookDialect, Session, SessionOptions, parse, parse_expression};

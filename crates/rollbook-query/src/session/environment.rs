@@ -1,0 +1,74 @@
+//! DataFusion set up for a lake: memory, spill folder, object store, functions and options.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::memory_pool::{FairSpillPool, MemoryPool};
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::execution::{FunctionRegistry, SessionStateBuilder};
+use datafusion::prelude::{SessionConfig, SessionContext};
+use rollbook_lake::Lake;
+
+use super::{CATALOG, SCHEMA, SessionOptions};
+use crate::error::{Error, Result};
+use crate::provider;
+
+/// Table functions that read nothing from outside.
+const TABLE_FUNCTIONS: [&str; 2] = ["range", "generate_series"];
+
+/// Builds the context of a session, without tables.
+pub(super) fn context(lake: &Lake, options: &SessionOptions) -> Result<SessionContext> {
+    let mut state = SessionStateBuilder::new()
+        .with_config(config(options))
+        .with_runtime_env(runtime(lake, options)?)
+        .with_default_features()
+        .build();
+    let names: Vec<String> = state.table_functions().keys().cloned().collect();
+    for name in names.iter().filter(|name| !TABLE_FUNCTIONS.contains(&name.as_str())) {
+        state.deregister_udtf(name)?;
+    }
+    let mut context = SessionContext::new_with_state(state);
+    datafusion_functions_json::register_all(&mut context)?;
+    for function in rollbook_functions::scalar_udfs() {
+        context.register_udf(function.as_ref().clone());
+    }
+    for function in rollbook_functions::window_udfs() {
+        context.register_udwf(function.as_ref().clone());
+    }
+    for function in rollbook_functions::aggregate_udfs() {
+        context.register_udaf(function.as_ref().clone());
+    }
+    Ok(context)
+}
+
+fn runtime(lake: &Lake, options: &SessionOptions) -> Result<Arc<RuntimeEnv>> {
+    let pool: Arc<dyn MemoryPool> = Arc::new(FairSpillPool::new(options.memory_limit));
+    let mut builder = RuntimeEnvBuilder::new().with_memory_pool(pool);
+    if let Some(folder) = &options.spill_dir {
+        let mode = DiskManagerMode::Directories(vec![folder.clone()]);
+        builder = builder.with_disk_manager_builder(DiskManagerBuilder::default().with_mode(mode));
+    }
+    let runtime = builder.build_arc()?;
+    runtime.register_object_store(provider::store_url(lake)?.as_ref(), lake.store());
+    Ok(runtime)
+}
+
+fn config(options: &SessionOptions) -> SessionConfig {
+    let mut config = SessionConfig::new()
+        .with_target_partitions(options.threads.max(1))
+        .with_default_catalog_and_schema(CATALOG, SCHEMA)
+        .with_information_schema(true);
+    let settings = config.options_mut();
+    // Results have the types of the schema files, not the views DataFusion would rather compute with.
+    settings.sql_parser.map_string_types_to_utf8view = false;
+    settings.execution.parquet.schema_force_view_types = false;
+    settings.optimizer.expand_views_at_output = true;
+    // As DuckDB orders them.
+    settings.sql_parser.default_null_ordering = "nulls_last".to_owned();
+    settings.execution.parquet.pushdown_filters = true;
+    settings.execution.parquet.reorder_filters = true;
+    // A buffer that replaces a sort holds what the sort would have held: keep it within reason.
+    settings.execution.sort_pushdown_buffer_capacity = 16 << 20;
+    config
+}

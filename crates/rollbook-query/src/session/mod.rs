@@ -1,0 +1,216 @@
+//! One lake at one snapshot, as tables and views that SQL reads.
+//!
+//! ```text
+//! text -> parse (our dialect) -> read-only check -> parameters -> arguments -> logical plan -> read-only check
+//!      -> batch size from the columns it reads -> DataFrame
+//! ```
+
+mod arguments;
+mod batch_size;
+mod deterministic;
+mod dialect;
+mod environment;
+mod literals;
+mod parse;
+mod read_only;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::catalog::view::ViewTable;
+use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider, MemorySchemaProvider, SchemaProvider};
+use datafusion::common::ScalarValue;
+use datafusion::dataframe::DataFrame;
+use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::prelude::SessionContext;
+use datafusion::sql::parser::Statement;
+use rollbook_functions::Param;
+use rollbook_lake::{Lake, Snapshot};
+
+pub use dialect::RollbookDialect;
+pub use parse::{parse, parse_expression};
+
+use crate::error::{Error, Result};
+use crate::views;
+
+/// Catalog and schema that hold the tables; names need neither.
+pub(crate) const CATALOG: &str = "rollbook";
+pub(crate) const SCHEMA: &str = "lake";
+
+/// What a session may use of the machine.
+#[derive(Debug, Clone)]
+pub struct SessionOptions {
+    /// Bytes that sorts, joins and aggregates may hold before they spill.
+    pub memory_limit: usize,
+    /// Partitions that run at once.
+    pub threads: usize,
+    /// Folder for spilled rows; `None` = the system's.
+    pub spill_dir: Option<PathBuf>,
+}
+
+impl Default for SessionOptions {
+    fn default() -> Self {
+        Self {
+            memory_limit: 1 << 30,
+            threads: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            spill_dir: None,
+        }
+    }
+}
+
+/// How a statement is planned.
+#[derive(Debug, Clone, Default)]
+pub struct PlanOptions {
+    /// Values of `$name`, put in as typed literals.
+    pub params: BTreeMap<String, ScalarValue>,
+    /// SQL expressions that stand for a `$name`, such as the group key.
+    pub expressions: BTreeMap<String, String>,
+    /// Whether the plan must give the same rows whenever it runs: volatile functions are refused, float sums and
+    /// averages are exact.
+    pub deterministic: bool,
+}
+
+/// One lake at one snapshot.
+#[derive(Clone)]
+pub struct Session {
+    lake: Lake,
+    snapshot: Snapshot,
+    options: SessionOptions,
+    context: SessionContext,
+    signatures: arguments::Signatures,
+}
+
+impl Session {
+    /// Opens a lake at its newest snapshot, or at snapshot `at`.
+    pub async fn open(lake: &Lake, at: Option<u64>, options: SessionOptions) -> Result<Self> {
+        let snapshot = match at {
+            Some(n) => lake.snapshot_at(n).await?,
+            None => lake.snapshot().await?,
+        };
+        Self::at(lake, snapshot, options).await
+    }
+
+    /// Opens a lake at a snapshot that is already read.
+    pub async fn at(lake: &Lake, snapshot: Snapshot, options: SessionOptions) -> Result<Self> {
+        let context = environment::context(lake, &options)?;
+        let session = Self {
+            lake: lake.clone(),
+            snapshot,
+            options,
+            context,
+            signatures: arguments::shipped(),
+        };
+        views::register(&session).await?;
+        Ok(session)
+    }
+
+    /// Returns the lake.
+    pub fn lake(&self) -> &Lake {
+        &self.lake
+    }
+
+    /// Returns the snapshot it reads.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    /// Returns what it may use.
+    pub fn options(&self) -> &SessionOptions {
+        &self.options
+    }
+
+    /// Returns DataFusion's context, for plans that are built without SQL.
+    pub fn context(&self) -> &SessionContext {
+        &self.context
+    }
+
+    /// Makes the arguments of a function (such as a check's table function) known to the argument pass.
+    pub fn declare_arguments(&mut self, function: &str, params: &'static [Param]) {
+        self.signatures.insert(function.to_lowercase(), params);
+    }
+
+    /// Returns a session with one more view, as a recipe sees its upstream.
+    pub fn with_view(&self, name: &str, plan: LogicalPlan) -> Result<Self> {
+        let known = self.schema_provider()?;
+        if known.table_exist(name) {
+            return Err(Error::invalid(format!("{name} is already a table or view")));
+        }
+        let schema = MemorySchemaProvider::new();
+        for other in known.table_names() {
+            // The providers are cheap handles; a fresh schema keeps the view out of this session.
+            if let Some(table) = futures::executor::block_on(known.table(&other))? {
+                schema.register_table(other, table)?;
+            }
+        }
+        schema.register_table(name.to_owned(), Arc::new(ViewTable::new(plan, None)))?;
+        let catalog = MemoryCatalogProvider::new();
+        catalog.register_schema(SCHEMA, Arc::new(schema))?;
+        let catalogs = datafusion::catalog::MemoryCatalogProviderList::new();
+        datafusion::catalog::CatalogProviderList::register_catalog(&catalogs, CATALOG.to_owned(), Arc::new(catalog));
+        let state = SessionStateBuilder::new_from_existing(self.context.state())
+            .with_catalog_list(Arc::new(catalogs))
+            .build();
+        Ok(Self { context: SessionContext::new_with_state(state), ..self.clone() })
+    }
+
+    /// Plans a statement: parameters, arguments, read-only checks.
+    pub async fn plan(&self, mut statement: Statement, options: &PlanOptions) -> Result<LogicalPlan> {
+        read_only::verify_statement(&statement)?;
+        literals::substitute(&mut statement, &options.params, &options.expressions)?;
+        arguments::complete(&mut statement, &self.signatures)?;
+        // A group key may have brought a subquery in.
+        read_only::verify_statement(&statement)?;
+        let state = self.context.state();
+        let plan = state.statement_to_plan(statement).await?;
+        read_only::verify_plan(&plan)?;
+        if options.deterministic { deterministic::make_deterministic(plan, &state) } else { Ok(plan) }
+    }
+
+    /// Makes a plan ready to run, in batches that suit the columns it reads.
+    pub fn frame(&self, plan: LogicalPlan) -> Result<DataFrame> {
+        let state = self.context.state();
+        let rows = batch_size::for_plan(&plan, &state)?;
+        let config = state.config().clone().with_batch_size(rows);
+        let state = SessionStateBuilder::new_from_existing(state).with_config(config).build();
+        Ok(DataFrame::new(state, plan))
+    }
+
+    /// Plans a read-only statement.
+    pub async fn sql(&self, sql: &str) -> Result<DataFrame> {
+        self.frame(self.plan(parse(sql)?, &PlanOptions::default()).await?)
+    }
+
+    /// Plans a read-only statement whose `$name`s get values.
+    pub async fn sql_with(&self, sql: &str, params: &BTreeMap<String, ScalarValue>) -> Result<DataFrame> {
+        let options = PlanOptions { params: params.clone(), ..PlanOptions::default() };
+        self.frame(self.plan(parse(sql)?, &options).await?)
+    }
+
+    /// Runs a read-only statement.
+    pub async fn stream(&self, sql: &str) -> Result<SendableRecordBatchStream> {
+        Ok(self.sql(sql).await?.execute_stream().await?)
+    }
+
+    /// Runs a read-only statement and keeps its rows in memory.
+    pub async fn collect(&self, sql: &str) -> Result<Vec<RecordBatch>> {
+        Ok(self.sql(sql).await?.collect().await?)
+    }
+
+    pub(crate) fn schema_provider(&self) -> Result<Arc<dyn SchemaProvider>> {
+        self.context
+            .catalog(CATALOG)
+            .and_then(|catalog| catalog.schema(SCHEMA))
+            .ok_or_else(|| Error::corrupt("the session has lost its catalog"))
+    }
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("lake", &self.lake).field("snapshot", &self.snapshot.n).finish_non_exhaustive()
+    }
+}
