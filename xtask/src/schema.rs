@@ -82,7 +82,9 @@ fn schema_md() -> String {
         };
         writeln!(text, "| [{0}](#{0}) | {sentence} | {key} |", table.name).ok();
     }
-    tables().iter().for_each(|table| section(&mut text, table));
+    for table in tables() {
+        section(&mut text, table);
+    }
     text
 }
 
