@@ -9,8 +9,8 @@
 //! ```
 
 mod apply;
-mod compose;
-mod publish;
+pub(crate) mod compose;
+pub(crate) mod publish;
 
 use std::sync::Arc;
 

@@ -3,17 +3,18 @@
 mod entry;
 mod fold;
 mod log;
+pub(crate) mod place;
 mod state;
 
 pub use entry::{Entry, EntryChange, Kind};
 
 pub(crate) use log::Log;
-pub(crate) use state::STATE_EVERY;
+pub(crate) use entry::ENTRY_FORMAT;
+pub(crate) use fold::fold;
+pub(crate) use state::{encode as encode_state, state_is_due};
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
-
-use serde::{Deserialize, Serialize};
 
 use crate::file::DataFile;
 
@@ -33,7 +34,7 @@ pub struct Snapshot {
 }
 
 /// One table at a snapshot.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct TableState {
     /// Delta version.
