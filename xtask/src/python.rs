@@ -73,15 +73,16 @@ pub(crate) fn install() -> Outcome<Python> {
     let has_venv = fresh_venv(&base, &folder);
     let python = layout(&base, &folder, has_venv);
     let mut pip = Command::new(&python.interpreter);
-    pip.args([
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--requirement",
-    ])
-    .arg(&requirements);
+    pip.env("PIP_ROOT_USER_ACTION", "ignore")
+        .args([
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--requirement",
+        ])
+        .arg(&requirements);
     if let Some(packages) = &python.packages {
         pip.arg("--target").arg(packages);
     }

@@ -1,6 +1,7 @@
 //! `cargo xtask tidy`: house rules that no lint knows.
 
 mod edges;
+mod features;
 mod files;
 mod modules;
 
@@ -28,6 +29,7 @@ pub(crate) fn run() -> Outcome {
     files::check(&sources, &mut complaints);
     modules::check(&sources, &mut complaints);
     edges::check(&process::metadata()?, &mut complaints);
+    features::check(&mut complaints)?;
     for warning in &complaints.warnings {
         println!("warning: {warning}");
     }
