@@ -5,9 +5,14 @@
 //!                            -> ingest (rows in) · recipe (rewards, credits, plans) · build (samples) · export (files)
 //! ```
 
+pub mod build;
 mod error;
+pub mod export;
+#[cfg(test)]
+mod fixture;
 pub mod ingest;
 mod provider;
+pub mod recipe;
 mod row_digest;
 mod session;
 mod views;

@@ -1,0 +1,213 @@
+//! The physical scans of a table's files.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::catalog::Session;
+use datafusion::common::stats::Precision;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue, Statistics};
+use datafusion::config::TableParquetOptions;
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::parquet::CachedParquetFileReaderFactory;
+use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::datasource::table_schema::TableSchema;
+use datafusion::logical_expr::Expr;
+use datafusion::logical_expr::utils::conjunction;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
+use datafusion::physical_plan::empty::EmptyExec;
+use datafusion::physical_plan::{ExecutionPlan, Partitioning};
+use rollbook_lake::{DataFile, sort_columns};
+
+use super::decode::{DecodeExec, stored_columns};
+use super::table::{ENTRY, LakeTable};
+
+/// Filters on these keep or drop whole rollouts, so that bases stay beside the rows that need them.
+const ROLLOUT_KEYS: [&str; 4] = ["run_id", "step", "group_id", "rollout_id"];
+
+/// Bytes that one batch of a scan aims at.
+const BATCH_BYTES: u64 = 8 << 20;
+
+/// One scan, its files already chosen.
+pub(super) struct Scan<'a> {
+    pub(super) table: &'a LakeTable,
+    pub(super) files: Vec<Arc<DataFile>>,
+    pub(super) columns: Vec<String>,
+    pub(super) filters: &'a [Expr],
+    pub(super) limit: Option<usize>,
+}
+
+impl Scan<'_> {
+    /// Reads stored columns as they are.
+    pub(super) fn plain(&self, state: &dyn Session) -> Result<Arc<dyn ExecutionPlan>> {
+        if self.files.is_empty() {
+            return Ok(Arc::new(EmptyExec::new(self.output()?)));
+        }
+        let files: Vec<PartitionedFile> = self.files.iter().map(|file| self.file(file)).collect();
+        let groups = FileGroup::new(files).split_files(state.config().target_partitions());
+        let mut builder = self
+            .builder(self.source(state)?, &self.columns)?
+            .with_file_groups(groups)
+            .with_limit(self.limit);
+        if let [file] = self.files.as_slice()
+            && file.sorted
+        {
+            builder = builder.with_output_ordering(self.ordering());
+        }
+        Ok(DataSourceExec::from_data_source(builder.build()))
+    }
+
+    /// Reads whole files, rollout by rollout, and rebuilds prompts and requests.
+    pub(super) fn decoded(&self, state: &dyn Session) -> Result<Arc<dyn ExecutionPlan>> {
+        if self.files.is_empty() {
+            return Ok(Arc::new(EmptyExec::new(self.output()?)));
+        }
+        let groups = self.balanced(state.config().target_partitions());
+        let mut source = self.source(state)?;
+        let below: Vec<Expr> = self.filters.iter().filter(|filter| is_on_rollout(filter)).cloned().collect();
+        if let Some(filter) = conjunction(below) {
+            let schema = DFSchema::try_from(Arc::clone(source.table_parquet_schema()))?;
+            source.predicate(state.create_physical_expr(filter, &schema)?);
+        }
+        let stored = stored_columns(&self.columns);
+        let partitions = groups.len();
+        let config = self
+            .builder(source, &stored)?
+            .with_file_groups(groups)
+            .with_preserve_order(true)
+            // Declared partitioning keeps the optimizer from splitting files and the scan from trading them.
+            .with_output_partitioning(Some(Partitioning::UnknownPartitioning(partitions)))
+            .build();
+        let scan = DataSourceExec::from_data_source(config);
+        let row_bytes = self.table.row_bytes(self.columns.iter().map(String::as_str));
+        Ok(Arc::new(DecodeExec::try_new(scan, &self.columns, row_bytes)?))
+    }
+
+    fn output(&self) -> Result<SchemaRef> {
+        let schema = datafusion::catalog::TableProvider::schema(self.table);
+        let fields: Vec<Arc<Field>> = self
+            .columns
+            .iter()
+            .map(|name| schema.field_with_name(name).map(|field| Arc::new(field.clone())))
+            .collect::<Result<_, _>>()?;
+        Ok(Arc::new(Schema::new(fields)))
+    }
+
+    fn source(&self, state: &dyn Session) -> Result<Source> {
+        let physical = self.table.definition().physical();
+        let mut schema = TableSchema::builder(physical);
+        if self.table.has_entry() {
+            schema = schema.with_table_partition_cols(vec![Arc::new(Field::new(ENTRY, DataType::Int64, false))]);
+        }
+        let schema = schema.build();
+        let runtime = state.runtime_env();
+        let store = runtime.object_store(self.table.store())?;
+        let cache = runtime.cache_manager.get_file_metadata_cache();
+        let options = TableParquetOptions {
+            global: state.config_options().execution.parquet.clone(),
+            ..TableParquetOptions::default()
+        };
+        let source = ParquetSource::new(schema.clone())
+            .with_table_parquet_options(options)
+            .with_parquet_file_reader_factory(Arc::new(CachedParquetFileReaderFactory::new(store, cache)));
+        Ok(Source { source, schema })
+    }
+
+    fn builder(&self, source: Source, columns: &[String]) -> Result<FileScanConfigBuilder> {
+        let Source { source, schema } = source;
+        let schema = Arc::clone(schema.table_schema());
+        let indices = columns.iter().map(|name| schema.index_of(name)).collect::<Result<Vec<_>, _>>()?;
+        let mut statistics = Statistics::new_unknown(&schema);
+        let rows: u64 = self.files.iter().map(|file| file.rows).sum();
+        let bytes: u64 = self.files.iter().map(|file| file.size).sum();
+        statistics.num_rows = Precision::Exact(to_usize(rows));
+        statistics.total_byte_size = Precision::Inexact(to_usize(bytes));
+        let row_bytes = self.table.row_bytes(columns.iter().map(String::as_str));
+        let batch_rows = BATCH_BYTES.checked_div(row_bytes).map(|rows| to_usize(rows).clamp(1, 8192));
+        FileScanConfigBuilder::new(self.table.store().clone(), Arc::new(source))
+            .with_statistics(statistics)
+            .with_batch_size(batch_rows)
+            .with_projection_indices(Some(indices))
+    }
+
+    fn file(&self, file: &DataFile) -> PartitionedFile {
+        let mut part = PartitionedFile::new(file.path.clone(), file.size);
+        if self.table.has_entry() {
+            let entry = i64::try_from(file.snapshot).unwrap_or(i64::MAX);
+            part = part.with_partition_values(vec![ScalarValue::Int64(Some(entry))]);
+        }
+        part
+    }
+
+    /// Deals whole files out to partitions, the largest first, each to the partition with least to do.
+    fn balanced(&self, partitions: usize) -> Vec<FileGroup> {
+        let mut order: Vec<usize> = (0..self.files.len()).collect();
+        order.sort_by_key(|index| std::cmp::Reverse(self.files.get(*index).map_or(0, |file| file.size)));
+        let mut loads = vec![(0_u64, Vec::new()); partitions.clamp(1, self.files.len().max(1))];
+        for index in order {
+            let size = self.files.get(index).map_or(0, |file| file.size);
+            if let Some(lightest) = loads.iter_mut().min_by_key(|(load, _)| *load) {
+                lightest.0 += size;
+                lightest.1.push(index);
+            }
+        }
+        loads
+            .into_iter()
+            .map(|(_, mut indices)| {
+                indices.sort_unstable();
+                FileGroup::new(
+                    indices.into_iter().filter_map(|index| self.files.get(index)).map(|file| self.file(file)).collect(),
+                )
+            })
+            .collect()
+    }
+
+    fn ordering(&self) -> Vec<LexOrdering> {
+        let table = self.table.definition();
+        let schema = table.physical();
+        let options = datafusion::arrow::compute::SortOptions { descending: false, nulls_first: false };
+        let exprs = sort_columns(table).into_iter().filter_map(|name| {
+            let column = Column::new_with_schema(name.as_ref(), &schema).ok()?;
+            Some(PhysicalSortExpr::new(Arc::new(column), options))
+        });
+        LexOrdering::new(exprs).into_iter().collect()
+    }
+}
+
+/// A Parquet source with the schema it was made for.
+struct Source {
+    source: ParquetSource,
+    schema: TableSchema,
+}
+
+impl Source {
+    fn table_parquet_schema(&self) -> &SchemaRef {
+        self.schema.table_schema()
+    }
+
+    fn predicate(&mut self, predicate: Arc<dyn datafusion::physical_expr::PhysicalExpr>) {
+        self.source = self.source.with_predicate(predicate);
+    }
+}
+
+/// Whether a filter reads nothing but the keys that a whole rollout shares.
+fn is_on_rollout(filter: &Expr) -> bool {
+    let mut only_keys = true;
+    let visited = filter.apply(|expr| {
+        match expr {
+            Expr::Column(column) if !ROLLOUT_KEYS.contains(&column.name.as_str()) => only_keys = false,
+            Expr::Exists(_) | Expr::InSubquery(_) | Expr::ScalarSubquery(_) | Expr::OuterReferenceColumn(..) => {
+                only_keys = false;
+            }
+            _ => {}
+        }
+        Ok::<_, DataFusionError>(TreeNodeRecursion::Continue)
+    });
+    only_keys && visited.is_ok() && !filter.is_volatile()
+}
+
+fn to_usize(n: u64) -> usize {
+    usize::try_from(n).unwrap_or(usize::MAX)
+}
