@@ -1,0 +1,102 @@
+//! Arguments that must be constants: read once, when a query is planned.
+
+use std::sync::{Arc, LazyLock};
+
+use arrow::array::{RecordBatch, RecordBatchOptions};
+use arrow::datatypes::{DataType, Schema};
+use datafusion_common::{Result, ScalarValue, internal_err, plan_err};
+use datafusion_expr::ColumnarValue;
+use datafusion_expr::function::PartitionEvaluatorArgs;
+
+use crate::function::Function;
+
+/// One row without columns: an expression that evaluates over it reads no column.
+static NO_COLUMNS: LazyLock<Option<RecordBatch>> = LazyLock::new(|| {
+    let options = RecordBatchOptions::new().with_row_count(Some(1));
+    RecordBatch::try_new_with_options(Arc::new(Schema::empty()), vec![], &options).ok()
+});
+
+/// The constant arguments of one call, by name.
+pub(crate) struct Constants {
+    function: &'static Function,
+    /// One for each argument of the function; null in the place of one that is no constant.
+    values: Vec<ScalarValue>,
+}
+
+impl Constants {
+    /// Reads the constant arguments of a window call; `first` is the position of the first of them.
+    pub(crate) fn of_call(function: &'static Function, first: usize, args: &PartitionEvaluatorArgs) -> Result<Self> {
+        let Some(batch) = NO_COLUMNS.as_ref() else {
+            return internal_err!("no batch without columns");
+        };
+        let mut given = Vec::new();
+        for (position, expr) in args.input_exprs().iter().enumerate().skip(first) {
+            let value = match expr.evaluate(batch) {
+                Ok(ColumnarValue::Scalar(value)) => Some(value),
+                Ok(ColumnarValue::Array(array)) => ScalarValue::try_from_array(&array, 0).ok(),
+                Err(_) => None,
+            };
+            let Some(value) = value else {
+                let name = function.params.get(position).map_or("?", |param| param.name);
+                return plan_err!("{}: {name} must be a constant, not {expr}", function.name);
+            };
+            given.push(value);
+        }
+        Self::new(function, first, given)
+    }
+
+    /// Completes the given constants with the defaults of those that are missing.
+    pub(crate) fn new(function: &'static Function, first: usize, given: Vec<ScalarValue>) -> Result<Self> {
+        let mut values = vec![ScalarValue::Null; first];
+        values.extend(given);
+        for param in function.params.iter().skip(values.len()) {
+            values.push(param.default_value()?);
+        }
+        Ok(Self { function, values })
+    }
+
+    fn value(&self, name: &str, data_type: &DataType) -> Result<ScalarValue> {
+        let position = self.function.params.iter().position(|param| param.name == name);
+        match position.and_then(|position| self.values.get(position)) {
+            Some(value) => value.cast_to(data_type),
+            None => internal_err!("{} has no argument {name}", self.function.name),
+        }
+    }
+
+    /// Returns an integer, or null.
+    pub(crate) fn integer(&self, name: &str) -> Result<Option<i64>> {
+        match self.value(name, &DataType::Int64)? {
+            ScalarValue::Int64(value) => Ok(value),
+            other => internal_err!("{name} is {other}"),
+        }
+    }
+
+    /// Returns a number that is not null.
+    pub(crate) fn number(&self, name: &str) -> Result<f64> {
+        match self.value(name, &DataType::Float64)? {
+            ScalarValue::Float64(Some(value)) => Ok(value),
+            _ => plan_err!("{}: {name} must not be null", self.function.name),
+        }
+    }
+
+    /// Returns a boolean that is not null.
+    pub(crate) fn boolean(&self, name: &str) -> Result<bool> {
+        match self.value(name, &DataType::Boolean)? {
+            ScalarValue::Boolean(Some(value)) => Ok(value),
+            _ => plan_err!("{}: {name} must not be null", self.function.name),
+        }
+    }
+
+    /// Returns which of the words an argument is.
+    pub(crate) fn choice<T: Copy>(&self, name: &str, choices: &[(&str, T)]) -> Result<T> {
+        let value = self.value(name, &DataType::Utf8)?;
+        let word = value.try_as_str().flatten().unwrap_or("NULL");
+        match choices.iter().find(|(known, _)| *known == word) {
+            Some((_, choice)) => Ok(*choice),
+            None => {
+                let known = choices.iter().map(|(known, _)| format!("'{known}'")).collect::<Vec<_>>().join(", ");
+                plan_err!("{}: {name} must be one of {known}, not {word}", self.function.name)
+            }
+        }
+    }
+}

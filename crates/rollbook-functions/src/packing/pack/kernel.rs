@@ -1,0 +1,93 @@
+//! Best-fit decreasing over the free space of bins.
+
+use std::collections::BTreeSet;
+
+/// Returns the bin of each length; no length is negative or over `capacity`.
+pub(super) fn best_fit_decreasing(lengths: &[i64], capacity: i64) -> Vec<i64> {
+    let mut order: Vec<usize> = (0..lengths.len()).collect();
+    // Stable: equal lengths keep the order of the window.
+    order.sort_by_key(|row| std::cmp::Reverse(lengths[*row]));
+    // By free space, then number: the first one that is large enough is the fullest that fits and the lowest of those.
+    let mut bins: BTreeSet<(i64, i64)> = BTreeSet::new();
+    let mut opened = 0;
+    let mut bin_of = vec![0; lengths.len()];
+    for row in order {
+        let length = lengths[row];
+        let fitting = bins.range((length, 0)..).next().copied();
+        let (free, bin) = fitting.unwrap_or_else(|| {
+            opened += 1;
+            (capacity, opened - 1)
+        });
+        bins.remove(&(free, bin));
+        bins.insert((free - length, bin));
+        bin_of[row] = bin;
+    }
+    bin_of
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::nothing(&[], &[])]
+    #[case::pairs(&[6, 4, 6, 4], &[0, 0, 1, 1])]
+    #[case::tightest_not_first(&[7, 8, 2], &[1, 0, 0])]
+    #[case::lowest_of_equals(&[6, 6, 2], &[0, 1, 0])]
+    #[case::opened_longest_first(&[1, 10, 9], &[1, 0, 1])]
+    #[case::zeros_share_a_full_bin(&[0, 10, 0], &[0, 0, 0])]
+    #[case::only_zeros(&[0, 0], &[0, 0])]
+    fn packs_as_by_hand(#[case] lengths: &[i64], #[case] expected: &[i64]) {
+        assert_eq!(best_fit_decreasing(lengths, 10), expected);
+    }
+
+    /// Every bin is looked at for every row.
+    fn naive(lengths: &[i64], capacity: i64) -> Vec<i64> {
+        let mut bin_of = vec![-1; lengths.len()];
+        let mut free: Vec<i64> = vec![];
+        for _ in lengths {
+            let mut next = None;
+            for (row, length) in lengths.iter().enumerate() {
+                if bin_of[row] < 0 && next.is_none_or(|best: usize| *length > lengths[best]) {
+                    next = Some(row);
+                }
+            }
+            let row = next.unwrap();
+            let mut chosen = None;
+            for (bin, room) in free.iter().enumerate() {
+                if *room >= lengths[row] && chosen.is_none_or(|best: usize| *room < free[best]) {
+                    chosen = Some(bin);
+                }
+            }
+            let bin = chosen.unwrap_or_else(|| {
+                free.push(capacity);
+                free.len() - 1
+            });
+            free[bin] -= lengths[row];
+            bin_of[row] = bin as i64;
+        }
+        bin_of
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_looking_at_every_bin(lengths in proptest::collection::vec(0..=30i64, 0..80)) {
+            prop_assert_eq!(best_fit_decreasing(&lengths, 30), naive(&lengths, 30));
+        }
+
+        #[test]
+        fn bins_are_filled_within_bounds_and_numbered_without_gaps(lengths in proptest::collection::vec(1..=100i64, 1..200)) {
+            let bins = best_fit_decreasing(&lengths, 100);
+            let count = bins.iter().max().unwrap() + 1;
+            let mut filled = vec![0; count as usize];
+            bins.iter().zip(&lengths).for_each(|(bin, length)| filled[*bin as usize] += length);
+            prop_assert!(filled.iter().all(|tokens| (1..=100).contains(tokens)));
+            // Johnson's bound, against the least number of bins that the tokens could need.
+            let least = (lengths.iter().sum::<i64>() + 99) / 100;
+            prop_assert!(9 * count <= 22 * least + 9);
+        }
+    }
+}
