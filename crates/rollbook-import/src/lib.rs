@@ -17,7 +17,11 @@ mod openai_log;
 mod registry;
 mod row;
 mod source;
+mod stream;
 mod tables;
+
+#[cfg(test)]
+mod tests;
 
 pub use error::{Error, ErrorKind, Result};
 pub use importer::{ImportOptions, Importer, Item, Items, RAW_LIMIT, Reject};

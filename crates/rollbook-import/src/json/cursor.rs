@@ -1,0 +1,444 @@
+//! A cursor over one JSON text: every step checks the grammar, nothing is built that the caller does not ask for.
+
+use std::borrow::Cow;
+use std::fmt;
+
+/// The deepest nesting of objects and arrays that is read.
+pub(crate) const DEPTH_LIMIT: u32 = 128;
+
+/// The most items of one array that is read.
+pub(crate) const LIST_LIMIT: usize = 1 << 24;
+
+/// Why a value cannot be read, and the place of it below the value that was asked for.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    /// A path such as `.segments[3].start`; empty for the value itself.
+    pub(crate) path: String,
+    /// One line of prose.
+    pub(crate) reason: String,
+}
+
+impl Fault {
+    pub(crate) fn new(reason: impl Into<String>) -> Box<Self> {
+        Box::new(Self { path: String::new(), reason: reason.into() })
+    }
+
+    pub(crate) fn at_key(mut self: Box<Self>, key: &str) -> Box<Self> {
+        self.path = format!(".{key}{}", self.path);
+        self
+    }
+
+    pub(crate) fn at_index(mut self: Box<Self>, index: usize) -> Box<Self> {
+        self.path = format!("[{index}]{}", self.path);
+        self
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path, self.reason)
+    }
+}
+
+/// A value read from a [`Cursor`], or the fault in it.
+pub(crate) type Parse<T> = Result<T, Box<Fault>>;
+
+/// A place in a JSON text.
+#[derive(Clone)]
+pub(crate) struct Cursor<'a> {
+    text: &'a str,
+    at: usize,
+    depth: u32,
+}
+
+impl<'a> Cursor<'a> {
+    pub(crate) fn new(text: &'a str) -> Self {
+        Self { text, at: 0, depth: 0 }
+    }
+
+    fn bytes(&self) -> &'a [u8] {
+        self.text.as_bytes()
+    }
+
+    fn byte(&self) -> Option<u8> {
+        self.bytes().get(self.at).copied()
+    }
+
+    /// Returns the first byte of the next value or mark, after white space.
+    pub(crate) fn peek(&mut self) -> Option<u8> {
+        while let Some(byte) = self.byte() {
+            if !matches!(byte, b' ' | b'\t' | b'\r' | b'\n') {
+                return Some(byte);
+            }
+            self.at += 1;
+        }
+        None
+    }
+
+    fn broken(&self, expected: &str) -> Box<Fault> {
+        let found = match self.text.get(self.at..).and_then(|rest| rest.chars().next()) {
+            Some(found) => format!("{found:?}"),
+            None => "the end".to_owned(),
+        };
+        Fault::new(format!("broken JSON at byte {}: expected {expected}, found {found}", self.at))
+    }
+
+    fn take(&mut self, byte: u8, expected: &str) -> Parse<()> {
+        if self.peek() == Some(byte) {
+            self.at += 1;
+            return Ok(());
+        }
+        Err(self.broken(expected))
+    }
+
+    /// Checks that nothing but white space is left.
+    pub(crate) fn end(&mut self) -> Parse<()> {
+        if self.peek().is_none() { Ok(()) } else { Err(self.broken("the end of the line")) }
+    }
+
+    fn deeper(&mut self) -> Parse<()> {
+        self.depth += 1;
+        if self.depth > DEPTH_LIMIT {
+            return Err(Fault::new(format!("nested deeper than the limit of {DEPTH_LIMIT} levels")));
+        }
+        Ok(())
+    }
+
+    /// Walks an object; `member` must read the value of each key.
+    pub(crate) fn object(&mut self, mut member: impl FnMut(&mut Self, Cow<'a, str>) -> Parse<()>) -> Parse<()> {
+        self.take(b'{', "an object")?;
+        self.deeper()?;
+        if self.peek() == Some(b'}') {
+            self.at += 1;
+        } else {
+            loop {
+                if self.peek() != Some(b'"') {
+                    return Err(self.broken("a key"));
+                }
+                let key = self.string()?;
+                self.take(b':', "a colon")?;
+                member(self, key)?;
+                if self.closes(b'}', "a comma or the end of the object")? {
+                    break;
+                }
+            }
+        }
+        self.depth -= 1;
+        Ok(())
+    }
+
+    /// Walks an array; `item` must read each item.
+    pub(crate) fn array(&mut self, mut item: impl FnMut(&mut Self, usize) -> Parse<()>) -> Parse<()> {
+        self.take(b'[', "an array")?;
+        self.deeper()?;
+        if self.peek() == Some(b']') {
+            self.at += 1;
+        } else {
+            let mut index = 0;
+            loop {
+                item(self, index).map_err(|fault| fault.at_index(index))?;
+                index += 1;
+                if self.closes(b']', "a comma or the end of the array")? {
+                    break;
+                }
+                if index == LIST_LIMIT {
+                    return Err(Fault::new(format!("a list of more than the limit of {LIST_LIMIT} items")));
+                }
+            }
+        }
+        self.depth -= 1;
+        Ok(())
+    }
+
+    fn closes(&mut self, close: u8, expected: &str) -> Parse<bool> {
+        let next = self.peek();
+        if next == Some(b',') {
+            self.at += 1;
+            return Ok(false);
+        }
+        if next == Some(close) {
+            self.at += 1;
+            return Ok(true);
+        }
+        Err(self.broken(expected))
+    }
+
+    /// Reads an array of plain integers straight into `values`, the hot path of every import.
+    ///
+    /// Anything but a plain integer of int32 is left to `slow`, which reads it or says what is wrong with it.
+    pub(crate) fn ids(&mut self, values: &mut Vec<i32>, mut slow: impl FnMut(&mut Self) -> Parse<i32>) -> Parse<()> {
+        self.take(b'[', "an array")?;
+        self.deeper()?;
+        if self.peek() == Some(b']') {
+            self.at += 1;
+            self.depth -= 1;
+            return Ok(());
+        }
+        let start = values.len();
+        loop {
+            self.peek();
+            let value = match self.plain_id() {
+                Some(value) => value,
+                None => slow(self).map_err(|fault| fault.at_index(values.len() - start))?,
+            };
+            values.push(value);
+            if self.closes(b']', "a comma or the end of the array")? {
+                break;
+            }
+            if values.len() - start == LIST_LIMIT {
+                return Err(Fault::new(format!("a list of more than the limit of {LIST_LIMIT} items")));
+            }
+        }
+        self.depth -= 1;
+        Ok(())
+    }
+
+    /// Reads an integer of at most nine digits without sign, or leaves the place as it was.
+    fn plain_id(&mut self) -> Option<i32> {
+        let bytes = self.bytes();
+        let mut at = self.at;
+        let mut value = 0_i32;
+        while let Some(digit) = bytes.get(at).map(|byte| byte.wrapping_sub(b'0')).filter(|&digit| digit < 10) {
+            if at - self.at == 9 {
+                return None;
+            }
+            value = value * 10 + i32::from(digit);
+            at += 1;
+        }
+        let digits = at - self.at;
+        let is_plain = match bytes.get(at) {
+            Some(b',' | b']' | b' ' | b'\n' | b'\r' | b'\t') => digits == 1 || digits > 1 && bytes.get(self.at) != Some(&b'0'),
+            _ => false,
+        };
+        if !is_plain {
+            return None;
+        }
+        self.at = at;
+        Some(value)
+    }
+
+    /// Reads `null` if it is next.
+    pub(crate) fn null(&mut self) -> Parse<bool> {
+        if self.peek() != Some(b'n') {
+            return Ok(false);
+        }
+        self.word("null")?;
+        Ok(true)
+    }
+
+    fn word(&mut self, word: &str) -> Parse<()> {
+        if self.bytes()[self.at..].starts_with(word.as_bytes()) {
+            self.at += word.len();
+            let follows = self.byte();
+            if !follows.is_some_and(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+                return Ok(());
+            }
+            self.at -= word.len();
+        }
+        Err(self.broken("a value"))
+    }
+
+    /// Reads `true` or `false`.
+    pub(crate) fn boolean(&mut self) -> Parse<bool> {
+        if self.peek() == Some(b't') {
+            self.word("true")?;
+            return Ok(true);
+        }
+        self.word("false")?;
+        Ok(false)
+    }
+
+    /// Reads a number, `NaN` or an infinity, and returns its text.
+    pub(crate) fn number(&mut self) -> Parse<&'a str> {
+        self.peek();
+        let start = self.at;
+        if self.byte() == Some(b'-') {
+            self.at += 1;
+        }
+        match self.byte() {
+            Some(b'N') if start == self.at => self.word("NaN")?,
+            Some(b'I') => self.word("Infinity")?,
+            Some(b'0') => self.at += 1,
+            Some(b'1'..=b'9') => self.digits(),
+            _ => return Err(self.broken("a value")),
+        }
+        if self.byte() == Some(b'.') {
+            self.at += 1;
+            self.some_digits()?;
+        }
+        if let Some(b'e' | b'E') = self.byte() {
+            self.at += 1;
+            if let Some(b'+' | b'-') = self.byte() {
+                self.at += 1;
+            }
+            self.some_digits()?;
+        }
+        if self.byte().is_some_and(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'+' | b'-')) {
+            return Err(self.broken("the end of a number"));
+        }
+        Ok(&self.text[start..self.at])
+    }
+
+    fn digits(&mut self) {
+        while self.byte().is_some_and(|byte| byte.is_ascii_digit()) {
+            self.at += 1;
+        }
+    }
+
+    fn some_digits(&mut self) -> Parse<()> {
+        let start = self.at;
+        self.digits();
+        if self.at == start { Err(self.broken("a digit")) } else { Ok(()) }
+    }
+
+    /// Reads a string; it is copied only where it holds an escape.
+    pub(crate) fn string(&mut self) -> Parse<Cow<'a, str>> {
+        let raw = self.raw_string()?;
+        let inner = &raw[1..raw.len() - 1];
+        if !inner.as_bytes().contains(&b'\\') {
+            return Ok(Cow::Borrowed(inner));
+        }
+        unescape(inner).map(Cow::Owned)
+    }
+
+    /// Passes over a string and returns its text, quotes and escapes included.
+    fn raw_string(&mut self) -> Parse<&'a str> {
+        if self.peek() != Some(b'"') {
+            return Err(self.broken("a string"));
+        }
+        let start = self.at;
+        self.at += 1;
+        loop {
+            match self.byte() {
+                Some(b'"') => break,
+                Some(b'\\') => self.escape()?,
+                Some(0..=0x1f) => return Err(self.broken("an escape in place of a control character")),
+                Some(_) => self.at += 1,
+                None => return Err(self.broken("the end of a string")),
+            }
+        }
+        self.at += 1;
+        Ok(&self.text[start..self.at])
+    }
+
+    fn escape(&mut self) -> Parse<()> {
+        self.at += 1;
+        match self.byte() {
+            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => self.at += 1,
+            Some(b'u') => {
+                self.at += 1;
+                for _ in 0..4 {
+                    if !self.byte().is_some_and(|byte| byte.is_ascii_hexdigit()) {
+                        return Err(self.broken("four hexadecimal digits"));
+                    }
+                    self.at += 1;
+                }
+            }
+            _ => return Err(self.broken("an escape")),
+        }
+        Ok(())
+    }
+
+    /// Passes over any value and returns its text, the grammar checked.
+    pub(crate) fn skip(&mut self) -> Parse<&'a str> {
+        let next = self.peek();
+        let start = self.at;
+        match next {
+            Some(b'{') => self.object(|cursor, key| cursor.skip().map(drop).map_err(|fault| fault.at_key(&key)))?,
+            Some(b'[') => self.array(|cursor, _| cursor.skip().map(drop))?,
+            Some(b'"') => drop(self.raw_string()?),
+            Some(b'n') => self.word("null")?,
+            Some(b't' | b'f') => drop(self.boolean()?),
+            _ => drop(self.number()?),
+        }
+        Ok(&self.text[start..self.at])
+    }
+}
+
+/// Decodes the inside of a string whose escapes have been checked.
+fn unescape(inner: &str) -> Parse<String> {
+    let mut out = String::with_capacity(inner.len());
+    let mut rest = inner;
+    while let Some(at) = rest.find('\\') {
+        out.push_str(&rest[..at]);
+        let letter = rest.as_bytes().get(at + 1).copied().unwrap_or_default();
+        rest = rest.get(at + 2..).unwrap_or_default();
+        match letter {
+            b'b' => out.push('\u{8}'),
+            b'f' => out.push('\u{c}'),
+            b'n' => out.push('\n'),
+            b'r' => out.push('\r'),
+            b't' => out.push('\t'),
+            b'u' => {
+                let (decoded, used) = unicode(rest)?;
+                out.push(decoded);
+                rest = &rest[used..];
+            }
+            other => out.push(char::from(other)),
+        }
+    }
+    out.push_str(rest);
+    Ok(out)
+}
+
+/// Decodes the digits after `\u`, with the low half of a pair where there is one; returns the bytes used.
+fn unicode(rest: &str) -> Parse<(char, usize)> {
+    let unit = |text: &str| u32::from_str_radix(text, 16).ok();
+    let lone = || Fault::new("a string with half a surrogate pair, which is no text");
+    let high = rest.get(..4).and_then(unit).ok_or_else(lone)?;
+    if let Some(decoded) = char::from_u32(high) {
+        return Ok((decoded, 4));
+    }
+    let low = rest.get(4..10).and_then(|text| text.strip_prefix("\\u")).and_then(unit).ok_or_else(lone)?;
+    if !(0xd800..0xdc00).contains(&high) || !(0xdc00..0xe000).contains(&low) {
+        return Err(lone());
+    }
+    char::from_u32(0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00)).map(|decoded| (decoded, 10)).ok_or_else(lone)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("{\"a\": [1, 2.5e-3, \"x\\u00e9\", null, true]}", true)]
+    #[case("[NaN, -Infinity, Infinity]", true)]
+    #[case("-NaN", false)]
+    #[case("01", false)]
+    #[case("1.", false)]
+    #[case("[1,]", false)]
+    #[case("{\"a\" 1}", false)]
+    #[case("{a: 1}", false)]
+    #[case("\"a\nb\"", false)]
+    #[case("\"\\x\"", false)]
+    #[case("nul", false)]
+    #[case("nullx", false)]
+    #[case("\"open", false)]
+    #[case("[1", false)]
+    #[case("", false)]
+    fn only_json_passes(#[case] text: &str, #[case] is_good: bool) {
+        let mut cursor = Cursor::new(text);
+        assert_eq!(cursor.skip().and_then(|_| cursor.end()).is_ok(), is_good, "{text}");
+    }
+
+    #[test]
+    fn ten_thousand_levels_are_a_fault_and_no_overflow() {
+        let deep = "[".repeat(10_000);
+        let fault = Cursor::new(&deep).skip().unwrap_err();
+        assert!(fault.reason.contains("128"), "{fault}");
+        let fits = format!("{}{}", "[".repeat(128), "]".repeat(128));
+        assert_eq!(Cursor::new(&fits).skip().unwrap(), fits);
+    }
+
+    #[rstest]
+    #[case(r#""\ud83d\ude00""#, Some("😀"))]
+    #[case(r#""\ud83d""#, None)]
+    #[case(r#""\ud83dx\ude00""#, None)]
+    #[case(r#""\ude00\ud83d""#, None)]
+    #[case(r#""a\"\\\/\n""#, Some("a\"\\/\n"))]
+    fn strings_decode(#[case] text: &str, #[case] expected: Option<&str>) {
+        assert_eq!(Cursor::new(text).string().ok().as_deref(), expected);
+    }
+}

@@ -1,0 +1,464 @@
+//! From a log line to rows of `runs`, `rollouts` and `calls`.
+
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashSet, VecDeque};
+
+use rollbook_schema::Table;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::importer::Item;
+use crate::json::{Cursor, Fault, Parse, compact, quote, without};
+use crate::row::{RowBatch, merge_extra};
+use crate::stream::LineFormat;
+
+use super::choices::{Identity, Parent, Several, identity, selected};
+use super::keys;
+use super::request::{self, Request};
+use super::response;
+use super::wire::{self, Choice, Exchange, Response};
+
+/// The most unknown members that are named one by one.
+const NAMED_MEMBERS: usize = 100;
+
+/// Reads lines of a log.
+pub(super) struct LogLines {
+    runs: RowBatch,
+    rollouts: RowBatch,
+    calls: RowBatch,
+    run_id: Option<String>,
+    several: Several,
+    seen_runs: HashSet<u128>,
+    seen_rollouts: HashSet<u128>,
+    named: BTreeSet<String>,
+    notes: Vec<String>,
+    mismatched: u64,
+}
+
+/// One line, read.
+struct Read<'a> {
+    exchange: &'a Exchange<'a>,
+    request: Request,
+    response: Response,
+    identity: Identity,
+    selected: Option<i64>,
+    /// The parent's id as it is stored, and where it could not be resolved the plain one.
+    parent: (Option<String>, Option<String>),
+    bytes: usize,
+}
+
+fn table(name: &'static str) -> Result<&'static Table> {
+    rollbook_schema::table(name)
+        .ok_or_else(|| Error::new(ErrorKind::Unsupported, "the schema lacks a table").with("table", name))
+}
+
+impl LogLines {
+    pub(super) fn new(run_id: Option<&str>, several: Several) -> Result<Self> {
+        Ok(Self {
+            runs: RowBatch::new(table("runs")?),
+            rollouts: RowBatch::new(table("rollouts")?),
+            calls: RowBatch::new(table("calls")?),
+            run_id: run_id.map(str::to_owned),
+            several,
+            seen_runs: HashSet::new(),
+            seen_rollouts: HashSet::new(),
+            named: BTreeSet::new(),
+            notes: Vec::new(),
+            mismatched: 0,
+        })
+    }
+
+    fn rows(&mut self, text: &str) -> Parse<()> {
+        let exchange = wire::exchange(text)?;
+        let request = match &exchange.request {
+            Some(text) => request::request(text).map_err(|fault| fault.at_key("request"))?,
+            None => Request::default(),
+        };
+        let mut response = match &exchange.response {
+            Some(text) => response::response(text).map_err(|fault| fault.at_key("response"))?,
+            None => Response::default(),
+        };
+        if response.choices.is_empty() {
+            // A request without an answer is a call nevertheless.
+            response.choices.push(Choice::default());
+        }
+        let identity = identity(&exchange, &response, self.run_id.as_deref(), text)?;
+        let selected = selected(&exchange, &response);
+        let parent = self.parent(&identity);
+        let bytes = text.len();
+        let read = Read { exchange: &exchange, request, response, identity, selected, parent, bytes };
+        for position in 0..read.response.choices.len() {
+            self.call(&read, position)?;
+            self.calls.commit(bytes);
+        }
+        self.rollout(&read)
+    }
+
+    fn parent(&self, identity: &Identity) -> (Option<String>, Option<String>) {
+        let Some(plain) = &identity.parent_call_id else { return (None, None) };
+        match self.several.resolve(identity.run_id.as_deref(), plain) {
+            Parent::Plain => (Some(plain.clone()), None),
+            Parent::Choice(index) => (Some(format!("{plain}/{index}")), None),
+            Parent::Unknown => (None, Some(plain.clone())),
+        }
+    }
+
+    /// Fills the open row of `calls` with one choice.
+    fn call(&mut self, read: &Read<'_>, position: usize) -> Parse<()> {
+        let mut extra: Vec<(Cow<'_, str>, String)> = Vec::new();
+        self.metadata(read, &mut extra)?;
+        if let Some(run_id) = &read.identity.run_id {
+            self.calls.default_text("run_id", run_id)?;
+        }
+        self.place(read, position, &mut extra)?;
+        self.tokens(read, position, &mut extra)?;
+        self.answer(read, position)?;
+        self.request(read)?;
+        for (key, raw) in &read.exchange.other {
+            self.name(key.clone().into_owned());
+            extra.push((key.clone(), (*raw).to_owned()));
+        }
+        if !extra.is_empty() {
+            let text = merge_extra(None, &extra)?;
+            self.calls.column("extra")?.push_text(&text)?;
+        }
+        Ok(())
+    }
+
+    fn metadata<'a>(&mut self, read: &Read<'a>, extra: &mut Vec<(Cow<'a, str>, String)>) -> Parse<()> {
+        for (key, raw) in &read.exchange.metadata {
+            let name = key.as_ref();
+            if keys::CALLS.contains(&name) {
+                read_into(&mut self.calls, name, raw).map_err(|fault| fault.at_key("metadata"))?;
+            } else if keys::OWN.contains(&name)
+                || keys::ROLLOUTS.contains(&name) && read.identity.rollout_id.is_some()
+            {
+                continue;
+            } else {
+                self.name(format!("metadata.{name}"));
+                extra.push((key.clone(), (*raw).to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes a member that no rule names, once.
+    fn name(&mut self, member: String) {
+        if self.named.len() < NAMED_MEMBERS && !self.named.contains(&member) {
+            self.notes.push(format!("{member}: no column, kept in extra"));
+            self.named.insert(member);
+        }
+    }
+
+    /// The call's own id, its place among choices and its parent.
+    fn place<'a>(
+        &mut self,
+        read: &Read<'a>,
+        position: usize,
+        extra: &mut Vec<(Cow<'a, str>, String)>,
+    ) -> Parse<()> {
+        let calls = &mut self.calls;
+        let choice = &read.response.choices[position];
+        let plain = &read.identity.call_id;
+        let has_several = read.response.choices.len() > 1;
+        let index = choice.index.or_else(|| i64::try_from(position).ok()).unwrap_or_default();
+        if has_several {
+            calls.column("call_id")?.push_text(&format!("{plain}/{index}"))?;
+            calls.column("choice_index")?.push_long(index)?;
+            if let Some(selected) = read.selected {
+                calls.column("is_selected")?.push_boolean(selected == index)?;
+            }
+        } else {
+            calls.column("call_id")?.push_text(plain)?;
+        }
+        if let (false, Some(is_selected)) = (calls.is_given("is_selected"), choice.is_selected) {
+            calls.column("is_selected")?.push_boolean(is_selected)?;
+        }
+        let (parent, unresolved) = &read.parent;
+        if let Some(parent) = parent {
+            calls.column("parent_call_id")?.push_text(parent)?;
+        }
+        if let Some(plain) = unresolved {
+            let mut text = String::new();
+            quote(plain, &mut text);
+            extra.push((Cow::Borrowed("parent_call_id"), text));
+        }
+        Ok(())
+    }
+
+    fn tokens<'a>(
+        &mut self,
+        read: &Read<'a>,
+        position: usize,
+        extra: &mut Vec<(Cow<'a, str>, String)>,
+    ) -> Parse<()> {
+        let calls = &mut self.calls;
+        let choice = &read.response.choices[position];
+        let engine_prompt = choice.prompt_ids.as_ref().or(read.response.prompt_ids.as_ref());
+        let (prompt, exactness) = match (engine_prompt, &read.request.prompt_ids) {
+            (Some(ids), _) => (Some(ids), "engine"),
+            (None, Some(ids)) => (Some(ids), "assumed"),
+            (None, None) => (None, "absent"),
+        };
+        if let Some(ids) = prompt {
+            calls.column("prompt_token_ids")?.push_ids(ids)?;
+        }
+        calls.column("prompt_exactness")?.push_text(exactness)?;
+        if let Some(sent) = &read.request.prompt_ids {
+            if !calls.is_given("prompt_sent_len") {
+                calls.column("prompt_sent_len")?.push_long(i64::try_from(sent.len()).unwrap_or(i64::MAX))?;
+            }
+        }
+        let output = choice.ids.as_ref().or(choice.logprob_ids.as_ref());
+        if let Some(ids) = output {
+            calls.column("output_token_ids")?.push_ids(ids)?;
+        }
+        calls.column("output_exactness")?.push_text(if output.is_some() { "engine" } else { "absent" })?;
+        let Some(logprobs) = &choice.logprobs else {
+            return calls.column("logprobs_source")?.push_text("absent");
+        };
+        let is_theirs = output.is_none_or(|ids| ids.len() == logprobs.len())
+            && choice.logprob_ids.as_ref().is_none_or(|beside| output == Some(beside));
+        if is_theirs {
+            calls.column("output_logprobs")?.push_floats(logprobs)?;
+            return calls.column("logprobs_source")?.push_text("engine");
+        }
+        self.mismatched += 1;
+        extra.push((Cow::Borrowed("output_logprobs"), list_of(logprobs)));
+        calls.column("logprobs_source")?.push_text("absent")
+    }
+
+    /// What the response says beside its tokens.
+    fn answer(&mut self, read: &Read<'_>, position: usize) -> Parse<()> {
+        let calls = &mut self.calls;
+        let response = &read.response;
+        let choice = &response.choices[position];
+        let usage = choice.usage.unwrap_or(response.usage);
+        // With several choices the server counts their tokens together.
+        let output = usage.output.filter(|_| choice.usage.is_some() || response.choices.len() == 1);
+        let texts = [
+            ("protocol", response.protocol),
+            ("response_id", choice.id.as_deref().or(response.id.as_deref())),
+            ("model", response.model.as_deref().or(read.request.model.as_deref())),
+            ("output_text", choice.text.as_deref()),
+            ("parsed", choice.parsed.as_deref()),
+            ("finish_reason", choice.finish_reason.as_deref()),
+            ("stop_string", choice.stop_string.as_deref()),
+        ];
+        for (name, value) in texts {
+            if let Some(value) = value {
+                calls.column(name)?.push_text(value)?;
+            }
+        }
+        if let Some(engine) = response.engine {
+            calls.default_text("engine", engine)?;
+        }
+        let numbers = [
+            ("stop_token", choice.stop_token),
+            ("usage_prompt_tokens", usage.prompt),
+            ("usage_cached_prompt_tokens", usage.cached),
+            ("usage_output_tokens", output),
+        ];
+        for (name, value) in numbers {
+            if let Some(value) = value {
+                calls.column(name)?.push_long(value).map_err(|fault| fault.at_key("response"))?;
+            }
+        }
+        let versions = if choice.versions.spans.is_empty() { &response.versions } else { &choice.versions };
+        if versions.has_label || choice.versions.has_label {
+            self.label();
+        }
+        self.spans(&versions.spans)?;
+        if let Some(text) = &read.exchange.response {
+            let text = stored_response(text, response, position)?;
+            self.calls.column("response")?.push_text(&text)?;
+        }
+        Ok(())
+    }
+
+    fn label(&mut self) {
+        let member = "weight_version".to_owned();
+        if self.named.insert(member) {
+            self.notes.push("weight_version: a label that is no integer, kept in response alone".to_owned());
+        }
+    }
+
+    fn spans(&mut self, spans: &[(i64, i64)]) -> Parse<()> {
+        if spans.is_empty() {
+            return Ok(());
+        }
+        if !self.calls.is_given("policy_spans") {
+            let items: Vec<_> = spans
+                .iter()
+                .map(|(start, version)| format!("{{\"start\":{start},\"policy_version\":{version}}}"))
+                .collect();
+            self.calls.clear("policy_spans");
+            read_into(&mut self.calls, "policy_spans", &format!("[{}]", items.join(",")))?;
+        }
+        let first = spans.iter().find(|(start, _)| *start == 0);
+        if let (false, Some((_, version))) = (self.calls.is_given("policy_version"), first) {
+            self.calls.column("policy_version")?.push_long(*version)?;
+        }
+        Ok(())
+    }
+
+    fn request(&mut self, read: &Read<'_>) -> Parse<()> {
+        let calls = &mut self.calls;
+        let request = &read.request;
+        if let Some(raw) = &read.exchange.request {
+            let mut text = String::with_capacity(raw.len());
+            compact(raw.trim(), &mut text);
+            calls.column("request")?.push_text(&text)?;
+        }
+        if let Some(sampling) = &request.sampling {
+            calls.column("sampling")?.push_text(sampling)?;
+        }
+        for (name, value) in [("temperature", &request.temperature), ("top_p", &request.top_p)] {
+            if let Some(value) = value {
+                read_into(calls, name, value)?;
+            }
+        }
+        for (name, value) in [("top_k", request.top_k), ("max_tokens", request.max_tokens), ("seed", request.seed)] {
+            if let Some(value) = value {
+                calls.column(name)?.push_long(value)?;
+            }
+        }
+        for (name, value) in
+            [("started_at", read.exchange.started_at), ("finished_at", read.exchange.finished_at)]
+        {
+            if let Some(value) = value {
+                read_into(calls, name, value)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the rollout and the run of a line when they are new.
+    fn rollout(&mut self, read: &Read<'_>) -> Parse<()> {
+        let run_id = read.identity.run_id.as_deref();
+        if let Some(rollout_id) = &read.identity.rollout_id {
+            let key = keys::stand_in(run_id, rollout_id);
+            if !self.seen_rollouts.contains(&key) {
+                for (name, raw) in &read.exchange.metadata {
+                    if keys::ROLLOUTS.contains(&name.as_ref()) {
+                        read_into(&mut self.rollouts, name, raw).map_err(|fault| fault.at_key("metadata"))?;
+                    }
+                }
+                if let Some(run_id) = run_id {
+                    self.rollouts.default_text("run_id", run_id)?;
+                }
+                self.rollouts.commit(read.bytes.min(1024));
+                self.seen_rollouts.insert(key);
+            }
+        }
+        if let Some(run_id) = run_id {
+            if self.seen_runs.insert(keys::stand_in(None, run_id)) {
+                self.runs.column("run_id")?.push_text(run_id)?;
+                self.runs.commit(run_id.len());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads a JSON text into a column of the open row.
+fn read_into(rows: &mut RowBatch, name: &str, raw: &str) -> Parse<()> {
+    let Some(at) = rows.find(name) else {
+        return Err(Fault::new("no such column").at_key(name));
+    };
+    rows.read(at, &mut Cursor::new(raw)).map_err(|fault| fault.at_key(name))
+}
+
+fn list_of(logprobs: &[Option<f64>]) -> String {
+    let items: Vec<_> = logprobs
+        .iter()
+        .map(|value| match value {
+            None => "null".to_owned(),
+            Some(value) if value.is_nan() => "\"NaN\"".to_owned(),
+            Some(value) if value.is_infinite() => if *value > 0.0 { "\"Infinity\"" } else { "\"-Infinity\"" }.to_owned(),
+            Some(value) => value.to_string(),
+        })
+        .collect();
+    format!("[{}]", items.join(","))
+}
+
+/// The response without the arrays that became columns and without the other choices.
+fn stored_response(text: &str, response: &Response, position: usize) -> Parse<String> {
+    let choice = &response.choices[position];
+    let at = position.to_string();
+    let mut cuts: Vec<Vec<&str>> = vec![
+        vec!["prompt_token_ids"],
+        vec!["output_ids"],
+        vec!["sglext", "input_ids"],
+        vec!["sglext", "output_ids"],
+        vec!["choices", "*", "prompt_token_ids"],
+        vec!["choices", "*", "token_ids"],
+        vec!["choices", "*", "response_token_ids"],
+        vec!["choices", "*", "provider_specific_fields", "token_ids"],
+        vec!["choices", "*", "provider_specific_fields", "prompt_token_ids"],
+    ];
+    if choice.logprobs.is_some() {
+        let places: &[&[&str]] = if choice.is_plain {
+            &[&["content"], &["token_logprobs"], &["tokens"]]
+        } else {
+            &[&["content", "*", "logprob"], &["token_logprobs"]]
+        };
+        cuts.extend(places.iter().map(|place| [&["choices", &at, "logprobs"], *place].concat()));
+        let native: &[&[&str]] = if choice.is_plain { &[&[]] } else { &[&["*", "0"], &["*", "1"]] };
+        cuts.extend(native.iter().map(|place| [&["meta_info", "output_token_logprobs"], *place].concat()));
+    }
+    let others: Vec<_> = (0..response.choices.len()).filter(|&other| other != position).map(|at| at.to_string()).collect();
+    cuts.extend(others.iter().map(|other| vec!["choices", other.as_str()]));
+    let cuts: Vec<&[&str]> = cuts.iter().map(Vec::as_slice).collect();
+    let mut out = String::with_capacity(text.len() / 4);
+    if response.is_list {
+        let mut index = 0;
+        Cursor::new(text).array(|cursor, _| {
+            let item = cursor.skip()?;
+            index += 1;
+            if index == position + 1 { without(item, &cuts, &mut out) } else { Ok(()) }
+        })?;
+    } else {
+        without(text.trim(), &cuts, &mut out)?;
+    }
+    Ok(out)
+}
+
+impl LineFormat for LogLines {
+    fn line(&mut self, text: &str) -> Parse<()> {
+        let marks = (self.calls.rows(), self.rollouts.rows(), self.runs.rows(), self.mismatched);
+        let read = self.rows(text);
+        if read.is_err() {
+            self.calls.roll_back_to(marks.0);
+            self.rollouts.roll_back_to(marks.1);
+            self.runs.roll_back_to(marks.2);
+            self.mismatched = marks.3;
+        }
+        read
+    }
+
+    fn is_full(&self) -> bool {
+        self.calls.is_full()
+    }
+
+    fn flush(&mut self, queue: &mut VecDeque<Item>) -> Result<()> {
+        queue.extend(self.notes.drain(..).map(Item::Note));
+        for rows in [&mut self.runs, &mut self.rollouts, &mut self.calls] {
+            if rows.rows() == 0 {
+                continue;
+            }
+            let table = rows.table();
+            let batch = rows.finish().map_err(|source| {
+                Error::new(ErrorKind::Corrupt, "rows that make no batch").with("table", &table.name).because(source)
+            })?;
+            queue.push_back(Item::Rows { table, batch });
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, queue: &mut VecDeque<Item>) {
+        if self.mismatched > 0 {
+            let note = "calls whose logprobs do not belong to their ids: stored as null, the list kept in extra";
+            queue.push_back(Item::Note(format!("{} {note}", self.mismatched)));
+        }
+    }
+}

@@ -1,0 +1,408 @@
+//! Arrow columns of any lossless encoding become columns of the logical types.
+//!
+//! | logical | takes |
+//! |---|---|
+//! | integer, long | any integer type that fits, floats that are whole |
+//! | double, float | floats, integers that a double holds exactly, the words NaN and Infinity |
+//! | boolean | booleans, 0 and 1 |
+//! | string | any string, UTF-8 bytes, numbers and booleans as text |
+//! | JSON | strings that are JSON text, any other value as its JSON |
+//! | timestamp | timestamps with a zone, RFC 3339 strings, integer microseconds |
+//! | array | List, `LargeList`, `FixedSizeList` |
+//! | struct, map | by member name; a map also from a struct of numbers |
+//!
+//! Dictionaries and run-ends are unpacked first. What does not convert is a fault of its row.
+
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, Float64Array, Int64Array, ListArray, MapArray, StringArray, StructArray,
+    TimestampMicrosecondArray, make_array, new_null_array,
+};
+use arrow::buffer::{OffsetBuffer, ScalarBuffer};
+use arrow::compute::{CastOptions, cast, cast_with_options};
+use arrow::datatypes::{DataType, Field, FieldRef, Float64Type, Int64Type, TimeUnit};
+use arrow::error::ArrowError;
+use arrow::json::writer::{LineDelimited, WriterBuilder};
+use arrow::record_batch::RecordBatch;
+
+use crate::json::{Fault, compact, is_json, quote};
+use crate::row::{float_of_word, integral, microseconds};
+
+/// The faults of an array by its element.
+#[derive(Default)]
+pub(super) struct Faults(pub(super) Vec<(usize, Box<Fault>)>);
+
+impl Faults {
+    fn add(&mut self, at: usize, reason: impl Into<String>) {
+        self.0.push((at, Fault::new(reason)));
+    }
+
+    /// Lifts the faults of list items to the lists that hold them.
+    fn lift(&mut self, items: Self, offsets: &[i32]) {
+        for (at, fault) in items.0 {
+            let start = |row: usize| usize::try_from(offsets[row]).unwrap_or_default();
+            let row = offsets.partition_point(|&offset| usize::try_from(offset).unwrap_or_default() <= at) - 1;
+            if self.0.last().is_none_or(|(last, _)| *last != row) {
+                self.0.push((row, fault.at_index(at - start(row))));
+            }
+        }
+    }
+}
+
+/// Converts an array to the type of a logical field; elements that cannot be are null and a fault.
+pub(super) fn convert(
+    array: &ArrayRef,
+    field: &Field,
+    is_json: bool,
+    faults: &mut Faults,
+) -> Result<ArrayRef, ArrowError> {
+    let array = &unpacked(array)?;
+    if array.data_type() == &DataType::Null {
+        return Ok(new_null_array(field.data_type(), array.len()));
+    }
+    if is_json {
+        return json_column(array, faults);
+    }
+    match field.data_type() {
+        DataType::Int32 | DataType::Int64 => integers(array, field.data_type(), faults),
+        DataType::Float64 | DataType::Float32 => floats(array, field.data_type(), faults),
+        DataType::Boolean => booleans(array, faults),
+        DataType::Utf8 => strings(array, faults),
+        DataType::Timestamp(TimeUnit::Microsecond, _) => times(array, field.data_type(), faults),
+        DataType::List(item) => lists(array, item, faults),
+        DataType::Struct(_) => structs(array, field, faults),
+        DataType::Map(entries, is_sorted) => maps(array, entries, *is_sorted, faults),
+        other => Ok(wrong_type(array, other, "a value", faults)),
+    }
+}
+
+fn unpacked(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+    match array.data_type() {
+        DataType::Dictionary(_, values) => cast(array, values),
+        DataType::RunEndEncoded(_, values) => cast(array, values.data_type()),
+        _ => Ok(Arc::clone(array)),
+    }
+}
+
+/// Every element is of the wrong type: all null, and a fault where there was a value.
+fn wrong_type(array: &ArrayRef, target: &DataType, expected: &str, faults: &mut Faults) -> ArrayRef {
+    for at in (0..array.len()).filter(|&at| array.is_valid(at)) {
+        faults.add(at, format!("{} where {expected} is expected", array.data_type()));
+    }
+    new_null_array(target, array.len())
+}
+
+/// Casts with kernels of Arrow; what becomes null is a fault.
+fn checked(array: &ArrayRef, target: &DataType, reason: &str, faults: &mut Faults) -> Result<ArrayRef, ArrowError> {
+    if array.data_type() == target {
+        return Ok(Arc::clone(array));
+    }
+    let out = cast_with_options(array, target, &CastOptions { safe: true, ..CastOptions::default() })?;
+    if out.logical_null_count() != array.logical_null_count() {
+        for at in (0..array.len()).filter(|&at| out.is_null(at) && array.is_valid(at)) {
+            faults.add(at, reason);
+        }
+    }
+    Ok(out)
+}
+
+fn integers(array: &ArrayRef, target: &DataType, faults: &mut Faults) -> Result<ArrayRef, ArrowError> {
+    let reason = if target == &DataType::Int32 { "an integer outside int32" } else { "an integer outside int64" };
+    if array.data_type().is_integer() {
+        return checked(array, target, reason, faults);
+    }
+    if !array.data_type().is_floating() {
+        return Ok(wrong_type(array, target, "an integer", faults));
+    }
+    let wide = cast(array, &DataType::Float64)?;
+    let mut values = Vec::with_capacity(wide.len());
+    for (at, value) in wide.as_primitive::<Float64Type>().iter().enumerate() {
+        let whole = value.and_then(integral);
+        if let (Some(value), None) = (value, whole) {
+            faults.add(at, format!("{value} is no integer"));
+        }
+        values.push(whole);
+    }
+    let whole: ArrayRef = Arc::new(Int64Array::from(values));
+    checked(&whole, target, reason, faults)
+}
+
+fn floats(array: &ArrayRef, target: &DataType, faults: &mut Faults) -> Result<ArrayRef, ArrowError> {
+    if array.data_type().is_floating() {
+        return cast(array, target);
+    }
+    if array.data_type().is_integer() {
+        let wide = checked(array, &DataType::Int64, "an integer outside double", faults)?;
+        for (at, value) in wide.as_primitive::<Int64Type>().iter().enumerate() {
+            if value.is_some_and(|value| value.unsigned_abs() > 1 << 53) {
+                faults.add(at, "an integer that a double does not hold exactly");
+            }
+        }
+        return cast(&wide, target);
+    }
+    let Some(texts) = as_strings(array, faults)? else {
+        return Ok(wrong_type(array, target, "a number", faults));
+    };
+    let mut values = Vec::with_capacity(texts.len());
+    for (at, text) in texts.as_string::<i32>().iter().enumerate() {
+        let value = text.and_then(float_of_word);
+        if text.is_some() && value.is_none() {
+            faults.add(at, "a string where a number is expected");
+        }
+        values.push(value);
+    }
+    let wide: ArrayRef = Arc::new(Float64Array::from(values));
+    cast(&wide, target)
+}
+
+fn booleans(array: &ArrayRef, faults: &mut Faults) -> Result<ArrayRef, ArrowError> {
+    if array.data_type() == &DataType::Boolean {
+        return Ok(Arc::clone(array));
+    }
+    if !array.data_type().is_integer() && !array.data_type().is_floating() {
+        return Ok(wrong_type(array, &DataType::Boolean, "a boolean", faults));
+    }
+    let bits = integers(array, &DataType::Int64, faults)?;
+    let mut values = Vec::with_capacity(bits.len());
+    for (at, bit) in bits.as_primitive::<Int64Type>().iter().enumerate() {
+        values.push(match bit {
+            Some(0) => Some(false),
+            Some(1) => Some(true),
+            Some(other) => {
+                faults.add(at, format!("{other} is no boolean"));
+                None
+            }
+            None => None,
+        });
+    }
+    Ok(Arc::new(BooleanArray::from(values)))
+}
+
+/// Returns any kind of string, or bytes that are one, as plain strings.
+fn as_strings(array: &ArrayRef, faults: &mut Faults) -> Result<Option<ArrayRef>, ArrowError> {
+    let is_string = matches!(
+        array.data_type(),
+        DataType::Utf8
+            | DataType::LargeUtf8
+            | DataType::Utf8View
+            | DataType::Binary
+            | DataType::LargeBinary
+            | DataType::BinaryView
+    );
+    if is_string { checked(array, &DataType::Utf8, "bytes that are not UTF-8", faults).map(Some) } else { Ok(None) }
+}
+
+fn strings(array: &ArrayRef, faults: &mut Faults) -> Result<ArrayRef, ArrowError> {
+    if let Some(texts) = as_strings(array, faults)? {
+        return Ok(texts);
+    }
+    let kind = array.data_type();
+    if kind.is_integer() || kind.is_floating() || kind == &DataType::Boolean {
+        return cast(array, &DataType::Utf8);
+    }
+    Ok(wrong_type(array, &DataType::Utf8, "a string", faults))
+}
+
+fn times(array: &ArrayRef, target: &DataType, faults: &mut Faults) -> Result<ArrayRef, ArrowError> {
+    match array.data_type() {
+        DataType::Timestamp(_, Some(_)) => return checked(array, target, "a time out of range", faults),
+        DataType::Timestamp(_, None) => {
+            return Ok(wrong_type(array, target, "a time with a zone", faults));
+        }
+        kind if kind.is_integer() => {
+            let whole = checked(array, &DataType::Int64, "an integer outside int64", faults)?;
+            return cast(&whole, target);
+        }
+        _ => {}
+    }
+    let Some(texts) = as_strings(array, faults)? else {
+        return Ok(wrong_type(array, target, "a time", faults));
+    };
+    let mut values = Vec::with_capacity(texts.len());
+    for (at, text) in texts.as_string::<i32>().iter().enumerate() {
+        let value = text.and_then(microseconds);
+        if text.is_some() && value.is_none() {
+            faults.add(at, "a string that is no RFC 3339 time with a zone");
+        }
+        values.push(value);
+    }
+    Ok(Arc::new(TimestampMicrosecondArray::from(values).with_data_type(target.clone())))
+}
+
+/// A list of any kind, as 32-bit offsets into its items.
+fn parts(array: &ArrayRef) -> Result<Option<(Vec<i32>, ArrayRef)>, ArrowError> {
+    let too_long = |_source| ArrowError::ComputeError("lists of more than 2^31 items in one batch".to_owned());
+    Ok(Some(match array.data_type() {
+        DataType::List(_) => {
+            let list = array.as_list::<i32>();
+            let first = list.value_offsets()[0];
+            let ends = list.value_offsets().iter().map(|offset| offset - first).collect::<Vec<_>>();
+            let (from, length) = (first, ends.last().copied().unwrap_or_default());
+            let from = usize::try_from(from).map_err(too_long)?;
+            (ends, list.values().slice(from, usize::try_from(length).map_err(too_long)?))
+        }
+        DataType::LargeList(_) => {
+            let list = array.as_list::<i64>();
+            let first = list.value_offsets()[0];
+            let ends = list.value_offsets().iter().map(|offset| i32::try_from(offset - first));
+            let ends = ends.collect::<Result<Vec<_>, _>>().map_err(too_long)?;
+            let length = usize::try_from(ends.last().copied().unwrap_or_default()).map_err(too_long)?;
+            (ends, list.values().slice(usize::try_from(first).map_err(too_long)?, length))
+        }
+        DataType::FixedSizeList(_, width) => {
+            let list = array.as_fixed_size_list();
+            let rows = i32::try_from(list.len()).map_err(too_long)?;
+            let ends = (0..=rows).map(|row| row * width).collect();
+            (ends, Arc::clone(list.values()))
+        }
+        _ => return Ok(None),
+    }))
+}
+
+fn lists(array: &ArrayRef, item: &FieldRef, faults: &mut Faults) -> Result<ArrayRef, ArrowError> {
+    let target = DataType::List(Arc::clone(item));
+    let Some((offsets, items)) = parts(array)? else {
+        return Ok(wrong_type(array, &target, "an array", faults));
+    };
+    let mut item_faults = Faults::default();
+    let mut values = convert(&items, item, false, &mut item_faults)?;
+    if !item.is_nullable() && values.null_count() > 0 {
+        if item_faults.0.is_empty() {
+            for at in (0..items.len()).filter(|&at| items.is_null(at)) {
+                item_faults.add(at, "null inside a list that cannot hold one");
+            }
+        }
+        // The nulls lie in rows that are rejected or null themselves; the type just cannot say so.
+        values = make_array(values.to_data().into_builder().nulls(None).build()?);
+    }
+    let mut row_faults = Faults::default();
+    row_faults.lift(item_faults, &offsets);
+    faults.0.extend(row_faults.0.into_iter().filter(|(row, _)| array.is_valid(*row)));
+    let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
+    Ok(Arc::new(ListArray::try_new(Arc::clone(item), offsets, values, array.nulls().cloned())?))
+}
+
+fn structs(array: &ArrayRef, field: &Field, faults: &mut Faults) -> Result<ArrayRef, ArrowError> {
+    let (DataType::Struct(fields), Some(source)) = (field.data_type(), array.as_struct_opt()) else {
+        return Ok(wrong_type(array, field.data_type(), "a struct", faults));
+    };
+    for name in source.column_names() {
+        if fields.find(name).is_none() {
+            for at in (0..array.len()).filter(|&at| array.is_valid(at)) {
+                faults.0.push((at, Fault::new("a member that this struct does not have").at_key(name)));
+            }
+        }
+    }
+    let mut children = Vec::with_capacity(fields.len());
+    for member in fields {
+        let Some(child) = source.column_by_name(member.name()) else {
+            children.push(new_null_array(member.data_type(), array.len()));
+            continue;
+        };
+        let mut below = Faults::default();
+        children.push(convert(child, member, false, &mut below)?);
+        let lifted = below.0.into_iter().map(|(at, fault)| (at, fault.at_key(member.name())));
+        faults.0.extend(lifted.filter(|(at, _)| array.is_valid(*at)));
+    }
+    Ok(Arc::new(StructArray::try_new(fields.clone(), children, array.nulls().cloned())?))
+}
+
+fn maps(array: &ArrayRef, entries: &FieldRef, is_sorted: bool, faults: &mut Faults) -> Result<ArrayRef, ArrowError> {
+    let target = DataType::Map(Arc::clone(entries), is_sorted);
+    let DataType::Struct(pair) = entries.data_type() else {
+        return Ok(wrong_type(array, &target, "a map", faults));
+    };
+    let (offsets, keys, values) = match array.data_type() {
+        DataType::Map(_, _) => {
+            let map = array.as_map();
+            (map.value_offsets().to_vec(), Arc::clone(map.keys()), Arc::clone(map.values()))
+        }
+        DataType::Struct(_) => return struct_to_map(array, entries, is_sorted, faults),
+        _ => return Ok(wrong_type(array, &target, "a map", faults)),
+    };
+    let first = offsets.first().copied().unwrap_or_default();
+    let offsets: Vec<_> = offsets.iter().map(|offset| offset - first).collect();
+    let from = usize::try_from(first).unwrap_or_default();
+    let length = usize::try_from(offsets.last().copied().unwrap_or_default()).unwrap_or_default();
+    let mut below = Faults::default();
+    let keys = convert(&keys.slice(from, length), &pair[0], false, &mut below)?;
+    let values = convert(&values.slice(from, length), &pair[1], false, &mut below)?;
+    let mut lifted = Faults::default();
+    lifted.lift(below, &offsets);
+    faults.0.extend(lifted.0);
+    let pairs = StructArray::try_new(pair.clone(), vec![keys, values], None)?;
+    let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
+    Ok(Arc::new(MapArray::try_new(Arc::clone(entries), offsets, pairs, array.nulls().cloned(), is_sorted)?))
+}
+
+/// A struct of numbers, as data frames write dictionaries: its null members are no entries.
+fn struct_to_map(
+    array: &ArrayRef,
+    entries: &FieldRef,
+    is_sorted: bool,
+    faults: &mut Faults,
+) -> Result<ArrayRef, ArrowError> {
+    let source = array.as_struct();
+    let mut columns = Vec::new();
+    for (name, child) in source.column_names().into_iter().zip(source.columns()) {
+        let mut below = Faults::default();
+        columns.push((name, floats(&unpacked(child)?, &DataType::Float64, &mut below)?));
+        let lifted = below.0.into_iter().map(|(at, fault)| (at, fault.at_key(name)));
+        faults.0.extend(lifted.filter(|(at, _)| array.is_valid(*at)));
+    }
+    let mut ends = vec![0_i32];
+    let (mut keys, mut values) = (Vec::new(), Vec::new());
+    for row in 0..array.len() {
+        for (name, column) in columns.iter().filter(|(_, column)| array.is_valid(row) && column.is_valid(row)) {
+            keys.push(*name);
+            values.push(column.as_primitive::<Float64Type>().value(row));
+        }
+        ends.push(i32::try_from(keys.len()).unwrap_or(i32::MAX));
+    }
+    let DataType::Struct(pair) = entries.data_type() else {
+        return Err(ArrowError::SchemaError("a map without entries".to_owned()));
+    };
+    let arrays: Vec<ArrayRef> = vec![Arc::new(StringArray::from(keys)), Arc::new(Float64Array::from(values))];
+    let pairs = StructArray::try_new(pair.clone(), arrays, None)?;
+    let offsets = OffsetBuffer::new(ScalarBuffer::from(ends));
+    Ok(Arc::new(MapArray::try_new(Arc::clone(entries), offsets, pairs, array.nulls().cloned(), is_sorted)?))
+}
+
+/// A JSON column: strings are JSON text, or documents that are strings; other values are written as JSON.
+fn json_column(array: &ArrayRef, faults: &mut Faults) -> Result<ArrayRef, ArrowError> {
+    let texts: Vec<Option<String>> = match as_strings(array, faults)? {
+        Some(texts) => texts.as_string::<i32>().iter().map(|text| text.map(document)).collect(),
+        None => {
+            let texts = json_texts(array)?;
+            texts.into_iter().enumerate().map(|(at, text)| array.is_valid(at).then_some(text)).collect()
+        }
+    };
+    Ok(Arc::new(StringArray::from(texts)))
+}
+
+fn document(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    if is_json(text) {
+        compact(text.trim(), &mut out);
+    } else {
+        quote(text, &mut out);
+    }
+    out
+}
+
+/// Writes every element as JSON text, null as `null`.
+pub(super) fn json_texts(array: &ArrayRef) -> Result<Vec<String>, ArrowError> {
+    const NAME: &str = "v";
+    let batch = RecordBatch::try_from_iter_with_nullable([(NAME, Arc::clone(array), true)])?;
+    let mut writer = WriterBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(Vec::new());
+    writer.write(&batch)?;
+    writer.finish()?;
+    let lines = String::from_utf8(writer.into_inner()).map_err(|error| ArrowError::ParseError(error.to_string()))?;
+    let texts: Vec<_> = lines
+        .lines()
+        .map(|line| line.strip_prefix("{\"v\":").and_then(|rest| rest.strip_suffix('}')).unwrap_or("null").to_owned())
+        .collect();
+    if texts.len() == array.len() { Ok(texts) } else { Err(ArrowError::JsonError("a value that is no JSON".to_owned())) }
+}
+
