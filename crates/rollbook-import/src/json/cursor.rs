@@ -176,16 +176,13 @@ impl<'a> Cursor<'a> {
         }
         let start = values.len();
         loop {
-            self.peek();
-            let value = match self.plain_id() {
-                Some(value) => value,
-                None => slow(self).map_err(|fault| fault.at_index(values.len() - start))?,
-            };
-            values.push(value);
+            if !self.plain_ids(values) {
+                values.push(slow(self).map_err(|fault| fault.at_index(values.len() - start))?);
+            }
             if self.closes(b']', "a comma or the end of the array")? {
                 break;
             }
-            if values.len() - start == LIST_LIMIT {
+            if values.len() - start >= LIST_LIMIT {
                 return Err(Fault::new(format!("a list of more than the limit of {LIST_LIMIT} items")));
             }
         }
@@ -193,28 +190,42 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// Reads an integer of at most nine digits without sign, or leaves the place as it was.
-    fn plain_id(&mut self) -> Option<i32> {
+    /// Reads a run of integers of at most nine digits without sign, and stops after the last one's digits.
+    ///
+    /// Returns false, the cursor at the start of a value, where something else comes next.
+    fn plain_ids(&mut self, values: &mut Vec<i32>) -> bool {
         let bytes = self.bytes();
         let mut at = self.at;
-        let mut value = 0_i32;
-        while let Some(digit) = bytes.get(at).map(|byte| byte.wrapping_sub(b'0')).filter(|&digit| digit < 10) {
-            if at - self.at == 9 {
-                return None;
+        loop {
+            while let Some(b' ' | b'\n' | b'\r' | b'\t') = bytes.get(at) {
+                at += 1;
             }
-            value = value * 10 + i32::from(digit);
-            at += 1;
+            self.at = at;
+            let mut value = 0_i32;
+            while let Some(digit) = bytes.get(at).map(|byte| byte.wrapping_sub(b'0')).filter(|&digit| digit < 10) {
+                if at - self.at == 9 {
+                    return false;
+                }
+                value = value * 10 + i32::from(digit);
+                at += 1;
+            }
+            let digits = at - self.at;
+            if digits == 0 || digits > 1 && bytes.get(self.at) == Some(&b'0') {
+                return false;
+            }
+            match bytes.get(at) {
+                Some(b',') if matches!(bytes.get(at + 1), Some(b' ' | b'0'..=b'9')) && values.len() < LIST_LIMIT => {
+                    values.push(value);
+                    at += 1;
+                }
+                Some(b',' | b']' | b' ' | b'\n' | b'\r' | b'\t') => {
+                    values.push(value);
+                    self.at = at;
+                    return true;
+                }
+                _ => return false,
+            }
         }
-        let digits = at - self.at;
-        let is_plain = match bytes.get(at) {
-            Some(b',' | b']' | b' ' | b'\n' | b'\r' | b'\t') => digits == 1 || digits > 1 && bytes.get(self.at) != Some(&b'0'),
-            _ => false,
-        };
-        if !is_plain {
-            return None;
-        }
-        self.at = at;
-        Some(value)
     }
 
     /// Reads `null` if it is next.
@@ -309,11 +320,11 @@ impl<'a> Cursor<'a> {
         let start = self.at;
         self.at += 1;
         loop {
+            self.at += plain_length(&self.bytes()[self.at..]);
             match self.byte() {
                 Some(b'"') => break,
                 Some(b'\\') => self.escape()?,
-                Some(0..=0x1f) => return Err(self.broken("an escape in place of a control character")),
-                Some(_) => self.at += 1,
+                Some(_) => return Err(self.broken("an escape in place of a control character")),
                 None => return Err(self.broken("the end of a string")),
             }
         }
@@ -341,18 +352,87 @@ impl<'a> Cursor<'a> {
 
     /// Passes over any value and returns its text, the grammar checked.
     pub(crate) fn skip(&mut self) -> Parse<&'a str> {
-        let next = self.peek();
+        self.peek();
         let start = self.at;
-        match next {
-            Some(b'{') => self.object(|cursor, key| cursor.skip().map(drop).map_err(|fault| fault.at_key(&key)))?,
-            Some(b'[') => self.array(|cursor, _| cursor.skip().map(drop))?,
-            Some(b'"') => drop(self.raw_string()?),
-            Some(b'n') => self.word("null")?,
-            Some(b't' | b'f') => drop(self.boolean()?),
-            _ => drop(self.number()?),
+        let outer = self.depth;
+        // One bit a level: whether it is an object.
+        let mut objects = 0_u128;
+        loop {
+            match self.peek() {
+                Some(open @ (b'{' | b'[')) => {
+                    self.at += 1;
+                    self.deeper()?;
+                    let bit = 1 << (self.depth - outer - 1);
+                    objects = if open == b'{' { objects | bit } else { objects & !bit };
+                    if self.peek() != Some(open + 2) {
+                        if open == b'{' {
+                            self.key()?;
+                        }
+                        continue;
+                    }
+                    self.at += 1;
+                    self.depth -= 1;
+                }
+                Some(b'"') => drop(self.raw_string()?),
+                Some(b'n') => self.word("null")?,
+                Some(b't' | b'f') => drop(self.boolean()?),
+                _ => drop(self.number()?),
+            }
+            if self.after_value(outer, objects)? {
+                return Ok(&self.text[start..self.at]);
+            }
         }
-        Ok(&self.text[start..self.at])
     }
+
+    /// Goes on after a value inside `skip`: closes what ends, and returns true after the outermost value.
+    fn after_value(&mut self, outer: u32, objects: u128) -> Parse<bool> {
+        while self.depth > outer {
+            let is_object = objects >> (self.depth - outer - 1) & 1 == 1;
+            match self.peek() {
+                Some(b',') => {
+                    self.at += 1;
+                    if is_object {
+                        self.key()?;
+                    }
+                    return Ok(false);
+                }
+                Some(b'}') if is_object => self.at += 1,
+                Some(b']') if !is_object => self.at += 1,
+                _ => return Err(self.broken("a comma or the end of the object or array")),
+            }
+            self.depth -= 1;
+        }
+        Ok(true)
+    }
+
+    /// Passes over a key and its colon.
+    fn key(&mut self) -> Parse<()> {
+        if self.peek() != Some(b'"') {
+            return Err(self.broken("a key"));
+        }
+        self.raw_string()?;
+        self.take(b':', "a colon")
+    }
+}
+
+/// The number of bytes before the first quote, backslash or control character, eight at a time.
+pub(super) fn plain_length(bytes: &[u8]) -> usize {
+    const ONES: u64 = u64::MAX / 255;
+    const HIGHS: u64 = ONES << 7;
+    let zeros = |word: u64| word.wrapping_sub(ONES) & !word;
+    let mut length = 0;
+    while let Some(chunk) = bytes[length..].first_chunk::<8>() {
+        let word = u64::from_le_bytes(*chunk);
+        let controls = word.wrapping_sub(ONES * 0x20) & !word;
+        let hits = (zeros(word ^ (ONES * 0x22)) | zeros(word ^ (ONES * 0x5c)) | controls) & HIGHS;
+        if hits != 0 {
+            // The lowest hit is exact: a borrow only reaches bytes above one.
+            return length + (hits.trailing_zeros() / 8) as usize;
+        }
+        length += 8;
+    }
+    let is_stop = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..=0x1f);
+    length + bytes[length..].iter().position(is_stop).unwrap_or(bytes.len() - length)
 }
 
 /// Decodes the inside of a string whose escapes have been checked.

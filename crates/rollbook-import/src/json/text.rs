@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::cursor::{Cursor, Parse};
+use super::cursor::{Cursor, Parse, plain_length};
 
 /// Appends a checked JSON value without the white space between its tokens.
 ///
@@ -38,14 +38,15 @@ pub(crate) fn compact(raw: &str, out: &mut String) {
 /// The offset after the string that begins at `at`.
 fn string_end(bytes: &[u8], at: usize) -> usize {
     let mut at = at + 1;
-    while let Some(&byte) = bytes.get(at) {
-        match byte {
-            b'"' => return at + 1,
-            b'\\' => at += 2,
-            _ => at += 1,
+    loop {
+        at += plain_length(bytes.get(at..).unwrap_or_default());
+        match bytes.get(at) {
+            Some(b'"') => return at + 1,
+            Some(b'\\') => at += 2,
+            Some(_) => at += 1,
+            None => return bytes.len(),
         }
     }
-    bytes.len()
 }
 
 /// Tells whether a text is one JSON value within the limits.

@@ -42,6 +42,11 @@ pub(super) struct Several {
 }
 
 impl Several {
+    /// Adds a call with several choices, should the scan have missed it.
+    pub(super) fn add(&mut self, identity: &Identity, selected: Option<i64>) {
+        self.selected.insert(stand_in(identity.run_id.as_deref(), &identity.call_id), selected);
+    }
+
     pub(super) fn resolve(&self, run_id: Option<&str>, parent: &str) -> Parent {
         if self.selected.is_empty() {
             return Parent::Plain;
@@ -121,16 +126,11 @@ fn of_line(line: &str, run_id: Option<&str>) -> Parse<Option<(u128, Option<i64>)
     Ok(Some((key, selected(&exchange, &response))))
 }
 
-/// Says whether a line may hold more than one choice: an index that is not 0, or more than one native answer.
+/// Says whether a line may hold more than one choice: an index of 1, or a list of native answers.
+///
+/// Index and colon may be escaped, where the response is a string.
 fn may_have_several(line: &str) -> bool {
-    let mut rest = line;
-    while let Some(at) = rest.find("index") {
-        rest = &rest[at + 5..];
-        // A response that is a string has its quotes escaped.
-        let value = rest.trim_start_matches(['"', '\\', ' ', ':', '\t']);
-        if value.starts_with(|first: char| ('1'..='9').contains(&first)) {
-            return true;
-        }
-    }
-    line.matches("meta_info").nth(1).is_some() || line.matches("finish_reason").nth(1).is_some()
+    const MARKS: [&str; 6] =
+        ["index\":1", "index\": 1", "index\\\":1", "index\\\": 1", "response\":[", "response\": ["];
+    MARKS.iter().any(|mark| line.contains(mark))
 }

@@ -84,6 +84,9 @@ impl LogLines {
         let identity = identity(&exchange, &response, self.run_id.as_deref(), text)?;
         let selected = selected(&exchange, &response);
         let parent = self.parent(&identity);
+        if response.choices.len() > 1 {
+            self.several.add(&identity, selected);
+        }
         let bytes = text.len();
         let read = Read { exchange: &exchange, request, response, identity, selected, parent, bytes };
         for position in 0..read.response.choices.len() {

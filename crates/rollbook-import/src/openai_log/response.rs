@@ -4,7 +4,7 @@ use crate::json::{Cursor, Fault, Parse, compact, quote};
 
 use super::sglang;
 use super::wire::{
-    Choice, Response, Usage, each_member, ids_or_null, logprob, long_or_null, text_or_null, value, versions,
+    Choice, Response, Usage, each_member, ids_or_null, int_or_null, logprob, long_or_null, text_or_null, value, versions,
 };
 
 /// Reads a response of any server.
@@ -67,11 +67,11 @@ fn usage(cursor: &mut Cursor<'_>) -> Parse<Usage> {
     let mut usage = Usage::default();
     each_member(cursor, |cursor, key| {
         match key {
-            "prompt_tokens" => usage.prompt = long_or_null(cursor)?,
-            "completion_tokens" => usage.output = long_or_null(cursor)?,
+            "prompt_tokens" => usage.prompt = int_or_null(cursor)?,
+            "completion_tokens" => usage.output = int_or_null(cursor)?,
             "prompt_tokens_details" => each_member(cursor, |cursor, key| {
                 if key == "cached_tokens" {
-                    usage.cached = long_or_null(cursor)?;
+                    usage.cached = int_or_null(cursor)?;
                     return Ok(());
                 }
                 cursor.skip().map(drop)
@@ -88,7 +88,7 @@ fn choice(cursor: &mut Cursor<'_>, protocol: &mut Option<&'static str>) -> Parse
     let mut given = None;
     let mut read = |cursor: &mut Cursor<'_>, key: &str| {
         match key {
-            "index" => choice.index = long_or_null(cursor)?,
+            "index" => choice.index = int_or_null(cursor)?,
             "prompt_token_ids" => choice.prompt_ids = ids_or_null(cursor)?,
             "token_ids" => choice.ids = ids_or_null(cursor)?,
             "response_token_ids" => given = given.take().or(ids_or_null(cursor)?),
@@ -169,7 +169,7 @@ pub(super) fn finish_reason(cursor: &mut Cursor<'_>, choice: &mut Choice) -> Par
 fn stop(cursor: &mut Cursor<'_>, choice: &mut Choice) -> Parse<()> {
     match cursor.peek() {
         Some(b'"') => choice.stop_string = text_or_null(cursor)?,
-        Some(b'-' | b'0'..=b'9') => choice.stop_token = long_or_null(cursor)?,
+        Some(b'-' | b'0'..=b'9') => choice.stop_token = int_or_null(cursor)?,
         _ => drop(cursor.skip()?),
     }
     Ok(())
@@ -243,7 +243,8 @@ fn content_item(cursor: &mut Cursor<'_>, read: &mut Read) -> Parse<()> {
 /// Reads a token's text; one written `token_id:N` is an id.
 fn token(cursor: &mut Cursor<'_>, read: &mut Read) -> Parse<()> {
     read.tokens += 1;
-    if let Some(text) = text_or_null(cursor)? {
+    if !cursor.null()? {
+        let text = crate::row::text(cursor)?;
         read.ids.extend(text.strip_prefix("token_id:").and_then(|id| id.parse::<i32>().ok()));
     }
     Ok(())

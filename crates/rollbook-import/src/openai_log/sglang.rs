@@ -4,7 +4,7 @@ use crate::json::{Cursor, Fault, Parse};
 
 use super::response::{finish_reason, object};
 use super::wire::{
-    Choice, Response, Usage, Versions, each_member, ids_or_null, logprob, long_or_null, text_or_null, versions,
+    Choice, Response, Usage, Versions, each_member, ids_or_null, int_or_null, logprob, text_or_null, versions,
 };
 
 /// The members of a native response, which may turn out to be none.
@@ -109,9 +109,9 @@ fn meta(cursor: &mut Cursor<'_>) -> Parse<Meta> {
     each_member(cursor, |cursor, key| {
         match key {
             "id" => meta.id = text_or_null(cursor)?,
-            "prompt_tokens" => meta.usage.prompt = long_or_null(cursor)?,
-            "completion_tokens" => meta.usage.output = long_or_null(cursor)?,
-            "cached_tokens" => meta.usage.cached = long_or_null(cursor)?,
+            "prompt_tokens" => meta.usage.prompt = int_or_null(cursor)?,
+            "completion_tokens" => meta.usage.output = int_or_null(cursor)?,
+            "cached_tokens" => meta.usage.cached = int_or_null(cursor)?,
             "weight_version" | "weight_versions" => versions(cursor, &mut meta.versions)?,
             "finish_reason" => finish_reason(cursor, &mut meta.ended)?,
             "output_token_logprobs" if cursor.peek() == Some(b'[') => meta.output = Some(triples(cursor)?),

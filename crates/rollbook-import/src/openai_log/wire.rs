@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::json::{Cursor, Fault, Parse, is_json, members};
-use crate::row::{double, id, long, text};
+use crate::row::{double, id, int, long, text};
 
 /// A member of an object: its key and the text of its value.
 pub(super) type Member<'a> = (Cow<'a, str>, &'a str);
@@ -133,6 +133,11 @@ fn document<'a>(cursor: &mut Cursor<'a>) -> Parse<Option<Cow<'a, str>>> {
 /// Reads an integer, null as none.
 pub(super) fn long_or_null(cursor: &mut Cursor<'_>) -> Parse<Option<i64>> {
     if cursor.null()? { Ok(None) } else { long(cursor).map(Some) }
+}
+
+/// Reads an integer of 32 bits, null as none.
+pub(super) fn int_or_null(cursor: &mut Cursor<'_>) -> Parse<Option<i64>> {
+    if cursor.null()? { Ok(None) } else { int(cursor).map(|value| Some(value.into())) }
 }
 
 /// Reads a string, null as none.

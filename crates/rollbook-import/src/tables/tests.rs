@@ -172,7 +172,7 @@ fn a_line_of_two_hundred_megabytes_is_a_reject_that_names_the_limit() {
     }
     file.write_all(b"\"}\n{\"call_id\":\"b\"}\n").unwrap();
     let read = read(&[path]).unwrap();
-    assert_eq!(read.reasons(), ["1 -: a line of 209715234 bytes, longer than the limit of 67108864"]);
+    assert_eq!(read.reasons(), ["1 -: a line of 209715233 bytes, longer than the limit of 67108864"]);
     assert_eq!(read.rows("calls"), 1);
 }
 
@@ -196,21 +196,22 @@ fn the_run_of_the_options_fills_rows_without_one() {
 }
 
 #[rstest]
-#[case::missing(&[], "nowhere", ErrorKind::NotFound, "no such file or folder")]
-#[case::empty(&[], "", ErrorKind::Invalid, "the folder holds no table")]
-#[case::unknown(&[("a.txt", b"")], "", ErrorKind::Invalid, "the folder holds no table")]
-#[case::other_file(&[("a.txt", b"")], "a.txt", ErrorKind::Invalid, "the name is no table's")]
-#[case::gz_name(&[("calls.jsonl.gz", b"")], "", ErrorKind::Unsupported, "compressed files are not read; decompress it first")]
-#[case::gz_bytes(&[("calls.jsonl", b"\x1f\x8b\x08\x00")], "", ErrorKind::Unsupported, "compressed files are not read; decompress it first")]
-#[case::no_parquet(&[("calls.parquet", b"PAR1 and nothing")], "", ErrorKind::Corrupt, "the file cannot be read as what its name says")]
-#[case::no_arrow(&[("calls.arrow", b"ARROW1 and nothing")], "", ErrorKind::Corrupt, "the file cannot be read as what its name says")]
-fn a_source_that_is_none_is_an_error(
-    #[case] files: &[(&str, &[u8])],
+#[case::missing("", b"", "nowhere", ErrorKind::NotFound, "no such file or folder")]
+#[case::empty("", b"", "", ErrorKind::Invalid, "the folder holds no table")]
+#[case::unknown("a.txt", b"", "", ErrorKind::Invalid, "the folder holds no table")]
+#[case::other_file("a.txt", b"", "a.txt", ErrorKind::Invalid, "the name is no table's")]
+#[case::gz_name("calls.jsonl.gz", b"", "", ErrorKind::Unsupported, "compressed files are not read; decompress it first")]
+#[case::gz_bytes("calls.jsonl", b"\x1f\x8b\x08", "", ErrorKind::Unsupported, "compressed files are not read; decompress it first")]
+#[case::no_parquet("calls.parquet", b"PAR1 and", "", ErrorKind::Corrupt, "the file cannot be read as what its name says")]
+#[case::no_arrow("calls.arrow", b"ARROW1 and", "", ErrorKind::Corrupt, "the file cannot be read as what its name says")]
+fn a_source_that_is_none_is_an_error<const N: usize>(
+    #[case] name: &str,
+    #[case] bytes: &[u8; N],
     #[case] path: &str,
     #[case] kind: ErrorKind,
     #[case] message: &str,
 ) {
-    let folder = folder(files);
+    let folder = if name.is_empty() { folder(&[]) } else { folder(&[(name, bytes)]) };
     let error = read(&[folder.path().join(path)]).unwrap_err();
     assert_eq!((error.kind(), error.message()), (kind, message));
 }
@@ -361,5 +362,5 @@ fn large_rows_make_small_batches() {
             _ => None,
         })
         .collect();
-    assert_eq!(sizes, [3, 2], "8 MB a line, 16 MB a batch");
+    assert_eq!(sizes, [2, 2, 1], "8 MB a line, 16 MB a batch");
 }
