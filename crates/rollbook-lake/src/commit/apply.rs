@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use futures::{StreamExt, TryStreamExt};
 use object_store::{Error as StoreError, ObjectStoreExt};
 
 use crate::delta::foreign::{ForeignCommit, ForeignReason};
 use crate::delta::{CHECKPOINT_EVERY, checkpoint};
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::gather::gather;
 use crate::lake::Lake;
 use crate::snapshot::{Entry, Snapshot, place, state_is_due};
 use crate::store::store_error;
@@ -27,17 +27,13 @@ impl Lake {
     /// head's source is marked. Entries before the head were finished by the writer of the one that followed.
     pub(crate) async fn finish(&self, head: &Snapshot, last: Option<&Entry>) -> Result<()> {
         let tables = head.tables().filter(|(name, _)| last.is_none_or(|entry| entry.changes.contains_key(*name)));
-        let missing: Vec<(String, u64)> = futures::stream::iter(tables)
-            .map(|(name, table)| async move {
-                let is_there = self.has_delta_commit(name, table.version, table.commit_size).await?;
-                Ok::<_, Error>((!is_there).then(|| (name.to_owned(), table.entry)))
-            })
-            .buffer_unordered(CONCURRENT_REQUESTS)
-            .try_filter_map(|missing| async move { Ok(missing) })
-            .try_collect()
-            .await?;
+        let looks = tables.map(|(name, table)| async move {
+            let is_there = self.has_delta_commit(name, table.version, table.commit_size).await?;
+            Ok((!is_there).then(|| (name.to_owned(), table.entry)))
+        });
+        let missing = gather(looks.collect(), CONCURRENT_REQUESTS).await?;
         let mut by_entry: BTreeMap<u64, Vec<String>> = BTreeMap::new();
-        for (name, n) in missing {
+        for (name, n) in missing.into_iter().flatten() {
             by_entry.entry(n).or_default().push(name);
         }
         for (n, names) in by_entry {
@@ -53,16 +49,12 @@ impl Lake {
 
     /// Refuses a write that could not be applied, because a Delta log already holds a commit at its version.
     pub(crate) async fn refuse_foreign(&self, head: &Snapshot, entry: &Entry) -> Result<()> {
-        let taken: Vec<(String, u64)> = futures::stream::iter(&entry.changes)
-            .map(|(name, change)| async move {
-                let is_taken = self.exists(&place::delta_commit(name, change.version)).await?;
-                Ok::<_, Error>(is_taken.then(|| (name.clone(), change.version)))
-            })
-            .buffer_unordered(CONCURRENT_REQUESTS)
-            .try_filter_map(|taken| async move { Ok(taken) })
-            .try_collect()
-            .await?;
-        let Some((table, version)) = taken.into_iter().next() else { return Ok(()) };
+        let looks = entry.changes.iter().map(|(name, change)| async move {
+            let is_taken = self.exists(&place::delta_commit(name, change.version)).await?;
+            Ok(is_taken.then(|| (name.clone(), change.version)))
+        });
+        let taken = gather(looks.collect(), CONCURRENT_REQUESTS).await?;
+        let Some((table, version)) = taken.into_iter().flatten().next() else { return Ok(()) };
         // A faster writer publishes before it applies, so its entry must be there; then the race is simply lost.
         if self.exists(&place::entry(head.n + 1)).await? {
             return Ok(());
@@ -84,11 +76,8 @@ impl Lake {
             }
         };
         let versions = entry.changes.iter().filter_map(|(name, change)| Some((name, change.version, texts.get(name)?)));
-        let applied: Result<()> = futures::stream::iter(versions)
-            .map(|(name, version, text)| self.put_delta_commit(name, version, text))
-            .buffer_unordered(CONCURRENT_REQUESTS)
-            .try_collect()
-            .await;
+        let puts = versions.map(|(name, version, text)| self.put_delta_commit(name, version, text)).collect();
+        let applied = gather(puts, CONCURRENT_REQUESTS).await.map(drop);
         let is_applied = applied.is_ok();
         note("the Delta log waits for the next write", applied);
         // The mark comes after the Delta commits: it says that nothing of this source is missing.
@@ -116,18 +105,14 @@ impl Lake {
     async fn restore(&self, n: u64, names: &[String]) -> Result<()> {
         let entry = self.entries(n..=n).await?;
         let changes: BTreeMap<_, _> = entry.into_iter().flat_map(|entry| entry.changes).collect();
-        futures::stream::iter(names)
-            .map(|name| {
-                let change = changes.get(name);
-                async move {
-                    let Some(change) = change else { return Ok(()) };
-                    let text = self.inner.log.text(change).await?;
-                    self.put_delta_commit(name, change.version, &text).await
-                }
+        let puts = names.iter().filter_map(|name| {
+            let change = changes.get(name)?;
+            Some(async move {
+                let text = self.inner.log.text(change).await?;
+                self.put_delta_commit(name, change.version, &text).await
             })
-            .buffer_unordered(CONCURRENT_REQUESTS)
-            .try_collect()
-            .await
+        });
+        gather(puts.collect(), CONCURRENT_REQUESTS).await.map(drop)
     }
 
     /// Creates a Delta commit; the same bytes already there are what somebody else copied from the same entry.

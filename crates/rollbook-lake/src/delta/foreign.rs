@@ -3,11 +3,12 @@
 //! They change no result, since all tables are read from the snapshot log; but the next write to that table cannot
 //! follow, so they are found and named.
 
-use futures::{StreamExt, TryStreamExt};
+use futures::TryStreamExt;
 use object_store::ObjectStore;
 use rollbook_schema::digest::bytes_digest;
 
 use crate::error::{Error, Kind, Result};
+use crate::gather::gather;
 use crate::lake::Lake;
 use crate::snapshot::{Snapshot, TableState, place};
 use crate::store::store_error;
@@ -51,12 +52,8 @@ impl Lake {
     /// `seen` is where the caller stands; entries published after it are read, so that they are not accused.
     pub async fn foreign_commits(&self, seen: &Snapshot) -> Result<Vec<ForeignCommit>> {
         let (head, _) = self.inner.log.advance(seen.clone()).await?;
-        let found: Vec<Vec<ForeignCommit>> = futures::stream::iter(head.tables())
-            .map(|(name, table)| self.foreign_of(name, table))
-            .buffered(CONCURRENT_TABLES)
-            .try_collect()
-            .await?;
-        let mut found: Vec<ForeignCommit> = found.into_iter().flatten().collect();
+        let looks = head.tables().map(|(name, table)| self.foreign_of(name, table)).collect();
+        let mut found: Vec<ForeignCommit> = gather(looks, CONCURRENT_TABLES).await?.into_iter().flatten().collect();
         if found.iter().any(|commit| commit.reason == ForeignReason::Beyond) {
             // A writer may have published and applied between the two looks.
             let (head, _) = self.inner.log.advance(head).await?;

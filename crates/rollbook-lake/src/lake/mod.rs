@@ -13,8 +13,8 @@ use object_store::ObjectStore;
 use rollbook_schema::Table;
 
 use crate::error::Result;
-use crate::file::{TableWriter, WriterLimits};
-use crate::snapshot::{Entry, Log, Snapshot};
+use crate::file::{DataFile, TableWriter, WriterLimits};
+use crate::snapshot::{Entry, Log, Snapshot, added};
 use crate::store::{CountingStore, RequestCounts};
 
 /// What a lake gets from its caller: environment, time and name.
@@ -115,6 +115,12 @@ impl Lake {
     /// Reads the entries of a range, oldest first.
     pub async fn entries(&self, range: RangeInclusive<u64>) -> Result<Vec<Entry>> {
         self.inner.log.entries(range).await
+    }
+
+    /// Reads the files an entry added, by table.
+    pub async fn added_files(&self, entry: &Entry) -> Result<BTreeMap<String, Vec<DataFile>>> {
+        let texts = self.inner.log.texts(entry).await?;
+        texts.into_iter().map(|(name, text)| Ok((name.clone(), added(entry, &name, &text)?))).collect()
     }
 
     /// Returns the entry that brought in a source, where its mark is written.

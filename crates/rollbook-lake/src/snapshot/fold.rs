@@ -7,6 +7,7 @@ use rollbook_schema::digest::bytes_digest;
 
 use crate::delta::{CommitActions, read_commit};
 use crate::error::{Error, Kind, Result};
+use crate::file::DataFile;
 use crate::snapshot::{Entry, Snapshot, TableState};
 
 /// Folds `entry` into the state before it (none before entry 0); `texts` holds every touched table's commit text.
@@ -35,6 +36,21 @@ pub(crate) fn fold(before: Option<Snapshot>, entry: &Entry, texts: &BTreeMap<Str
     Ok(Snapshot { n: entry.n, created_at: entry.created_at, source_digest: entry.source_digest.clone(), state_n, tables })
 }
 
+/// Returns the files one commit text of an entry adds.
+pub(crate) fn added(entry: &Entry, table: &str, text: &str) -> Result<Vec<DataFile>> {
+    Ok(signed(entry, read_commit(table, text)?.add).collect())
+}
+
+/// Files know the entry that added them from the entry, not from the Delta commit.
+fn signed(entry: &Entry, files: Vec<DataFile>) -> impl Iterator<Item = DataFile> {
+    files.into_iter().map(|file| DataFile {
+        import_id: entry.import_id.clone(),
+        derivation_id: entry.derivation_id.clone(),
+        snapshot: entry.n,
+        ..file
+    })
+}
+
 fn fold_table(
     table: &mut TableState,
     entry: &Entry,
@@ -50,12 +66,7 @@ fn fold_table(
             return Err(corrupt(entry.n, "it removes a file that is not there"));
         }
     }
-    for mut file in actions.add {
-        file.import_id.clone_from(&entry.import_id);
-        file.derivation_id.clone_from(&entry.derivation_id);
-        file.snapshot = entry.n;
-        table.files.push(Arc::new(file));
-    }
+    table.files.extend(signed(entry, actions.add).map(Arc::new));
     if let Some(metadata) = actions.metadata {
         table.metadata_id = metadata.id;
         table.schema_digest = metadata.schema_digest;

@@ -5,13 +5,14 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::{StreamExt, TryStreamExt};
+use futures::TryStreamExt;
 use object_store::path::Path;
 use object_store::{Error as StoreError, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 use rollbook_schema::digest::bytes_digest;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Kind, Result};
+use crate::gather::gather;
 use crate::snapshot::entry::ENTRY_FORMAT;
 use crate::snapshot::fold::fold;
 use crate::snapshot::{Entry, EntryChange, Snapshot, place, state};
@@ -101,17 +102,14 @@ impl Log {
 
     /// Reads a range of entries, oldest first; all of them must exist.
     pub(crate) async fn entries(&self, range: RangeInclusive<u64>) -> Result<Vec<Entry>> {
-        futures::stream::iter(range)
-            .map(|n| async move {
-                self.entry(n).await?.ok_or_else(|| {
-                    Error::new(Kind::NotFound, "there is no such snapshot")
-                        .with("snapshot", n)
-                        .with_remedy("`rollbook history` lists them")
-                })
+        let entries = range.map(|n| async move {
+            self.entry(n).await?.ok_or_else(|| {
+                Error::new(Kind::NotFound, "there is no such snapshot")
+                    .with("snapshot", n)
+                    .with_remedy("`rollbook history` lists them")
             })
-            .buffered(CONCURRENT_GETS)
-            .try_collect()
-            .await
+        });
+        gather(entries.collect(), CONCURRENT_GETS).await
     }
 
     /// Returns a change's commit text, from the entry or from its blob.
@@ -130,11 +128,8 @@ impl Log {
 
     /// Returns the commit texts of an entry by table.
     pub(crate) async fn texts(&self, entry: &Entry) -> Result<BTreeMap<String, String>> {
-        futures::stream::iter(&entry.changes)
-            .map(|(name, change)| async move { Ok((name.clone(), self.text(change).await?)) })
-            .buffered(CONCURRENT_GETS)
-            .try_collect()
-            .await
+        let texts = entry.changes.iter().map(|(name, change)| async move { Ok((name.clone(), self.text(change).await?)) });
+        Ok(gather(texts.collect(), CONCURRENT_GETS).await?.into_iter().collect())
     }
 
     /// Returns the entry that a source's mark names.

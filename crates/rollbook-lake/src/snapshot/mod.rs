@@ -10,7 +10,7 @@ pub use entry::{Entry, EntryChange, Kind};
 
 pub(crate) use log::Log;
 pub(crate) use entry::ENTRY_FORMAT;
-pub(crate) use fold::fold;
+pub(crate) use fold::{added, fold};
 pub(crate) use state::{encode as encode_state, state_is_due};
 
 use std::collections::BTreeMap;

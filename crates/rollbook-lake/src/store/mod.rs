@@ -41,6 +41,19 @@ pub(crate) struct Opened {
     pub(crate) has_bucket: bool,
 }
 
+/// Opens a folder or bucket that is no lake, such as the destination of an export, and returns the URL to show for it.
+///
+/// A missing local folder is made if `create` says so.
+pub fn open_destination(
+    url: &str,
+    env: &BTreeMap<String, String>,
+    create: bool,
+) -> Result<(String, Arc<dyn ObjectStore>)> {
+    let folder = if create { Folder::Create } else { Folder::MustExist };
+    let opened = open_store(url, env, folder)?;
+    Ok((opened.url, opened.store))
+}
+
 /// Opens the store of a URL.
 pub(crate) fn open_store(url: &str, env: &BTreeMap<String, String>, folder: Folder) -> Result<Opened> {
     if url.trim().is_empty() {
