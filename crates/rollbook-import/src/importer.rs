@@ -37,8 +37,8 @@ pub const RAW_LIMIT: usize = 4096;
 /// One piece of what an importer reads.
 #[derive(Clone, Debug)]
 pub enum Item {
-    /// Rows of one table: its logical columns, every one nullable; created_at, revision and (but for the tables
-    /// of imports themselves) import_id are null, since the caller fills them.
+    /// Rows of one table: its logical columns, every one nullable; `created_at`, `revision` and (but for the tables
+    /// of imports themselves) `import_id` are null, since the caller fills them.
     Rows {
         /// The table that the rows belong to.
         table: &'static Table,

@@ -24,9 +24,7 @@ pub(crate) trait LineFormat: Send {
     fn end(&mut self, _queue: &mut VecDeque<Item>) {}
 
     /// Returns what stands before the path of a fault.
-    fn prefix(&self) -> &str {
-        ""
-    }
+    fn prefix(&self) -> &str;
 }
 
 /// How far an import has come.
@@ -40,7 +38,10 @@ pub(crate) struct Extent {
 
 impl Extent {
     pub(crate) fn progress(self, done: u64) -> Item {
-        Item::Progress { bytes_done: (self.before + done).min(self.total), bytes_total: self.total }
+        Item::Progress {
+            bytes_done: (self.before + done).min(self.total),
+            bytes_total: self.total,
+        }
     }
 }
 
@@ -56,7 +57,14 @@ pub(crate) struct LineItems<F> {
 
 impl<F: LineFormat> LineItems<F> {
     pub(crate) fn new(format: F, files: Vec<SourceFile>, extent: Extent) -> Self {
-        Self { format, files: files.into(), open: None, queue: VecDeque::new(), extent, has_ended: false }
+        Self {
+            format,
+            files: files.into(),
+            open: None,
+            queue: VecDeque::new(),
+            extent,
+            has_ended: false,
+        }
     }
 
     /// Reads one line or opens the next file.
@@ -70,15 +78,18 @@ impl<F: LineFormat> LineItems<F> {
         };
         let rejected = match line {
             None => return self.close(),
-            Some(Line::Text(text)) => {
-                self.format.line(text).err().map(|fault| {
-                    let field = format!("{}{}", self.format.prefix(), fault.path);
-                    let field = field.trim_start_matches('.').to_owned();
-                    (Some(field).filter(|field| !field.is_empty()), fault.reason, start_of(text))
-                })
-            }
+            Some(Line::Text(text)) => self.format.line(text).err().map(|fault| {
+                let field = format!("{}{}", self.format.prefix(), fault.path());
+                let field = field.trim_start_matches('.').to_owned();
+                (
+                    Some(field).filter(|field| !field.is_empty()),
+                    fault.reason().to_owned(),
+                    start_of(text),
+                )
+            }),
             Some(Line::TooLong { start, length }) => {
-                let reason = format!("a line of {length} bytes, longer than the limit of {LINE_LIMIT}");
+                let reason =
+                    format!("a line of {length} bytes, longer than the limit of {LINE_LIMIT}");
                 Some((None, reason, start_of(&String::from_utf8_lossy(start))))
             }
             Some(Line::NotText { bytes, valid_up_to }) => {
@@ -89,7 +100,13 @@ impl<F: LineFormat> LineItems<F> {
         };
         if let Some((field, reason, raw)) = rejected {
             let line = Some(lines.number());
-            self.queue.push_back(Item::Reject(Reject { file: file.name.clone(), line, field, reason, raw: Some(raw) }));
+            self.queue.push_back(Item::Reject(Reject {
+                file: file.name.clone(),
+                line,
+                field,
+                reason,
+                raw: Some(raw),
+            }));
         }
         if self.format.is_full() {
             let done = lines.bytes();
@@ -144,17 +161,32 @@ pub(crate) fn start_of(text: &str) -> String {
 }
 
 /// Ends a stream at its first error, and a strict one at its first reject.
-pub(crate) fn guarded(items: impl Iterator<Item = Result<Item>> + Send + 'static, is_strict: bool) -> Items {
+pub(crate) fn guarded(
+    items: impl Iterator<Item = Result<Item>> + Send + 'static,
+    is_strict: bool,
+) -> Items {
     let mut has_failed = false;
-    Box::new(items.map(move |item| if is_strict { item.and_then(refuse) } else { item }).take_while(move |item| {
-        let is_after = has_failed;
-        has_failed |= item.is_err();
-        !is_after
-    }))
+    Box::new(
+        items
+            .map(move |item| {
+                if is_strict {
+                    item.and_then(refuse)
+                } else {
+                    item
+                }
+            })
+            .take_while(move |item| {
+                let is_after = has_failed;
+                has_failed |= item.is_err();
+                !is_after
+            }),
+    )
 }
 
 fn refuse(item: Item) -> Result<Item> {
-    let Item::Reject(reject) = item else { return Ok(item) };
+    let Item::Reject(reject) = item else {
+        return Ok(item);
+    };
     let mut error = Error::invalid(reject.reason).with("file", &reject.file);
     if let Some(line) = reject.line {
         error = error.with("line", line);

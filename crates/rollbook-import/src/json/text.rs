@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 
-use super::cursor::{Cursor, Parse, plain_length};
+use super::cursor::Cursor;
+use super::fault::Parse;
+use super::string::plain_length;
 
 /// Appends a checked JSON value without the white space between its tokens.
 ///
@@ -71,10 +73,11 @@ pub(crate) fn quote(text: &str, out: &mut String) {
         };
         out.push_str(&text[start..at]);
         start = at + 1;
+        out.push_str(short);
         if short.is_empty() {
-            out.push_str(&format!("\\u{byte:04x}"));
-        } else {
-            out.push_str(short);
+            out.push_str("\\u00");
+            out.push(if byte < 0x10 { '0' } else { '1' });
+            out.push(char::from_digit(u32::from(byte & 0xf), 16).unwrap_or('0'));
         }
     }
     out.push_str(&text[start..]);
@@ -140,7 +143,11 @@ fn copy(cursor: &mut Cursor<'_>, cuts: &[&[&str]], out: &mut String) -> Parse<()
 }
 
 fn below<'p>(cuts: &[&'p [&'p str]], key: &str) -> Vec<&'p [&'p str]> {
-    cuts.iter().filter_map(|path| path.split_first()).filter(|(first, _)| **first == key).map(|(_, rest)| rest).collect()
+    cuts.iter()
+        .filter_map(|path| path.split_first())
+        .filter(|(first, _)| **first == key)
+        .map(|(_, rest)| rest)
+        .collect()
 }
 
 #[cfg(test)]
@@ -150,7 +157,10 @@ mod tests {
     use super::*;
 
     #[rstest]
-    #[case("{ \"a b\" : [ 1.50, \"x \\\" y\" ] }", "{\"a b\":[1.50,\"x \\\" y\"]}")]
+    #[case(
+        "{ \"a b\" : [ 1.50, \"x \\\" y\" ] }",
+        "{\"a b\":[1.50,\"x \\\" y\"]}"
+    )]
     #[case("[NaN, -Infinity,Infinity]", "[\"NaN\",\"-Infinity\",\"Infinity\"]")]
     #[case(" 1e400 ", "1e400")]
     #[case("-Infinity", "\"-Infinity\"")]
@@ -163,7 +173,8 @@ mod tests {
     #[test]
     fn cut_members_are_gone_and_the_rest_stays_in_order() {
         let mut out = String::new();
-        let raw = r#"{"id": 1, "ids": [1, 2], "choices": [{"t": "x", "ids": [3], "k": {"ids": 4}}, 5]}"#;
+        let raw =
+            r#"{"id": 1, "ids": [1, 2], "choices": [{"t": "x", "ids": [3], "k": {"ids": 4}}, 5]}"#;
         without(raw, &[&["ids"], &["choices", "*", "ids"]], &mut out).unwrap();
         assert_eq!(out, r#"{"id":1,"choices":[{"t":"x","k":{"ids":4}},5]}"#);
     }
@@ -171,7 +182,12 @@ mod tests {
     #[test]
     fn items_are_cut_by_index() {
         let mut out = String::new();
-        without(r#"{"c": [{"a": 1}, {"a": 2, "b": 3}, 4]}"#, &[&["c", "0"], &["c", "2"], &["c", "*", "a"]], &mut out).unwrap();
+        without(
+            r#"{"c": [{"a": 1}, {"a": 2, "b": 3}, 4]}"#,
+            &[&["c", "0"], &["c", "2"], &["c", "*", "a"]],
+            &mut out,
+        )
+        .unwrap();
         assert_eq!(out, r#"{"c":[{"b":3}]}"#);
     }
 
@@ -180,6 +196,9 @@ mod tests {
         let mut out = String::new();
         quote("a\"\\\n\u{1}é", &mut out);
         assert_eq!(out, "\"a\\\"\\\\\\n\\u0001é\"");
-        assert_eq!(serde_json::from_str::<String>(&out).unwrap(), "a\"\\\n\u{1}é");
+        assert_eq!(
+            serde_json::from_str::<String>(&out).unwrap(),
+            "a\"\\\n\u{1}é"
+        );
     }
 }

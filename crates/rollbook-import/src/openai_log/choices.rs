@@ -1,6 +1,6 @@
 //! Calls with several choices: their ids, and which choice a later call continues.
 //!
-//! A parent_call_id names the call as its client knew it, `{call_id}` without an index, and its line may stand
+//! A `parent_call_id` names the call as its client knew it, `{call_id}` without an index, and its line may stand
 //! anywhere in the source. So the lines are passed over once beforehand; only those that look like several choices are parsed.
 
 use std::collections::HashMap;
@@ -18,10 +18,10 @@ use super::wire::{self, Exchange, Response};
 /// Who a line is, before choices make several calls of it.
 #[derive(Debug)]
 pub(super) struct Identity {
-    pub(super) run_id: Option<String>,
-    pub(super) rollout_id: Option<String>,
-    pub(super) call_id: String,
-    pub(super) parent_call_id: Option<String>,
+    pub(super) run: Option<String>,
+    pub(super) rollout: Option<String>,
+    pub(super) call: String,
+    pub(super) parent: Option<String>,
 }
 
 /// What a plain parent id stands for.
@@ -44,7 +44,8 @@ pub(super) struct Several {
 impl Several {
     /// Adds a call with several choices, should the scan have missed it.
     pub(super) fn add(&mut self, identity: &Identity, selected: Option<i64>) {
-        self.selected.insert(stand_in(identity.run_id.as_deref(), &identity.call_id), selected);
+        self.selected
+            .insert(stand_in(identity.run.as_deref(), &identity.call), selected);
     }
 
     pub(super) fn resolve(&self, run_id: Option<&str>, parent: &str) -> Parent {
@@ -67,25 +68,31 @@ pub(super) fn identity(
     line: &str,
 ) -> Parse<Identity> {
     let get = |name: &str| -> Parse<Option<String>> {
-        let Some((_, raw)) = exchange.metadata.iter().find(|(key, _)| key == name) else { return Ok(None) };
+        let Some((_, raw)) = exchange.metadata.iter().find(|(key, _)| key == name) else {
+            return Ok(None);
+        };
         if *raw == "null" {
             return Ok(None);
         }
-        let value = text(&mut Cursor::new(raw)).map_err(|fault| fault.at_key(name).at_key("metadata"))?;
+        let value =
+            text(&mut Cursor::new(raw)).map_err(|fault| fault.at_key(name).at_key("metadata"))?;
         Ok(Some(value.into_owned()))
     };
     let given = get("call_id")?.or_else(|| response.id.clone());
     Ok(Identity {
-        run_id: get("run_id")?.or_else(|| run_id.map(str::to_owned)),
-        rollout_id: get("rollout_id")?,
-        call_id: given.unwrap_or_else(|| line_id(line)),
-        parent_call_id: get("parent_call_id")?,
+        run: get("run_id")?.or_else(|| run_id.map(str::to_owned)),
+        rollout: get("rollout_id")?,
+        call: given.unwrap_or_else(|| line_id(line)),
+        parent: get("parent_call_id")?,
     })
 }
 
 /// Returns the one choice of several that was selected.
 pub(super) fn selected(exchange: &Exchange<'_>, response: &Response) -> Option<i64> {
-    let declared = exchange.metadata.iter().find(|(key, _)| key == "selected_index");
+    let declared = exchange
+        .metadata
+        .iter()
+        .find(|(key, _)| key == "selected_index");
     if let Some((_, raw)) = declared.filter(|(_, raw)| *raw != "null") {
         return raw.parse().ok();
     }
@@ -101,7 +108,10 @@ pub(super) fn scan(files: &[SourceFile], run_id: Option<&str>) -> Result<Several
     let mut several = Several::default();
     for file in files {
         let mut lines = Lines::new(BufReader::with_capacity(1 << 18, file.open()?), LINE_LIMIT);
-        while let Some(line) = lines.next_line().map_err(|source| Error::io(&file.name, source))? {
+        while let Some(line) = lines
+            .next_line()
+            .map_err(|source| Error::io(&file.name, source))?
+        {
             let Line::Text(text) = line else { continue };
             if !may_have_several(text) {
                 continue;
@@ -116,13 +126,15 @@ pub(super) fn scan(files: &[SourceFile], run_id: Option<&str>) -> Result<Several
 
 fn of_line(line: &str, run_id: Option<&str>) -> Parse<Option<(u128, Option<i64>)>> {
     let exchange = wire::exchange(line)?;
-    let Some(text) = &exchange.response else { return Ok(None) };
+    let Some(text) = &exchange.response else {
+        return Ok(None);
+    };
     let response = response::response(text)?;
     if response.choices.len() < 2 {
         return Ok(None);
     }
     let identity = identity(&exchange, &response, run_id, line)?;
-    let key = stand_in(identity.run_id.as_deref(), &identity.call_id);
+    let key = stand_in(identity.run.as_deref(), &identity.call);
     Ok(Some((key, selected(&exchange, &response))))
 }
 
@@ -130,7 +142,13 @@ fn of_line(line: &str, run_id: Option<&str>) -> Parse<Option<(u128, Option<i64>)
 ///
 /// Index and colon may be escaped, where the response is a string.
 fn may_have_several(line: &str) -> bool {
-    const MARKS: [&str; 6] =
-        ["index\":1", "index\": 1", "index\\\":1", "index\\\": 1", "response\":[", "response\": ["];
+    const MARKS: [&str; 6] = [
+        "index\":1",
+        "index\": 1",
+        "index\\\":1",
+        "index\\\": 1",
+        "response\":[",
+        "response\": [",
+    ];
     MARKS.iter().any(|mark| line.contains(mark))
 }

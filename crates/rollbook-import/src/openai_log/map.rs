@@ -7,11 +7,12 @@ use rollbook_schema::Table;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::importer::Item;
-use crate::json::{Cursor, Fault, Parse, compact, quote, without};
+use crate::json::{Cursor, Fault, Parse, compact, quote};
 use crate::row::{RowBatch, merge_extra};
 use crate::stream::LineFormat;
 
 use super::choices::{Identity, Parent, Several, identity, selected};
+use super::kept::{list_of, stored_response};
 use super::keys;
 use super::request::{self, Request};
 use super::response;
@@ -47,8 +48,9 @@ struct Read<'a> {
 }
 
 fn table(name: &'static str) -> Result<&'static Table> {
-    rollbook_schema::table(name)
-        .ok_or_else(|| Error::new(ErrorKind::Unsupported, "the schema lacks a table").with("table", name))
+    rollbook_schema::table(name).ok_or_else(|| {
+        Error::new(ErrorKind::Unsupported, "the schema lacks a table").with("table", name)
+    })
 }
 
 impl LogLines {
@@ -88,7 +90,15 @@ impl LogLines {
             self.several.add(&identity, selected);
         }
         let bytes = text.len();
-        let read = Read { exchange: &exchange, request, response, identity, selected, parent, bytes };
+        let read = Read {
+            exchange: &exchange,
+            request,
+            response,
+            identity,
+            selected,
+            parent,
+            bytes,
+        };
         for position in 0..read.response.choices.len() {
             self.call(&read, position)?;
             self.calls.commit(bytes);
@@ -97,8 +107,10 @@ impl LogLines {
     }
 
     fn parent(&self, identity: &Identity) -> (Option<String>, Option<String>) {
-        let Some(plain) = &identity.parent_call_id else { return (None, None) };
-        match self.several.resolve(identity.run_id.as_deref(), plain) {
+        let Some(plain) = &identity.parent else {
+            return (None, None);
+        };
+        match self.several.resolve(identity.run.as_deref(), plain) {
             Parent::Plain => (Some(plain.clone()), None),
             Parent::Choice(index) => (Some(format!("{plain}/{index}")), None),
             Parent::Unknown => (None, Some(plain.clone())),
@@ -109,7 +121,7 @@ impl LogLines {
     fn call(&mut self, read: &Read<'_>, position: usize) -> Parse<()> {
         let mut extra: Vec<(Cow<'_, str>, String)> = Vec::new();
         self.metadata(read, &mut extra)?;
-        if let Some(run_id) = &read.identity.run_id {
+        if let Some(run_id) = &read.identity.run {
             self.calls.default_text("run_id", run_id)?;
         }
         self.place(read, position, &mut extra)?;
@@ -127,16 +139,19 @@ impl LogLines {
         Ok(())
     }
 
-    fn metadata<'a>(&mut self, read: &Read<'a>, extra: &mut Vec<(Cow<'a, str>, String)>) -> Parse<()> {
+    fn metadata<'a>(
+        &mut self,
+        read: &Read<'a>,
+        extra: &mut Vec<(Cow<'a, str>, String)>,
+    ) -> Parse<()> {
         for (key, raw) in &read.exchange.metadata {
             let name = key.as_ref();
             if keys::CALLS.contains(&name) {
                 read_into(&mut self.calls, name, raw).map_err(|fault| fault.at_key("metadata"))?;
-            } else if keys::OWN.contains(&name)
-                || keys::ROLLOUTS.contains(&name) && read.identity.rollout_id.is_some()
-            {
                 continue;
-            } else {
+            }
+            let is_of_rollout = keys::ROLLOUTS.contains(&name) && read.identity.rollout.is_some();
+            if !keys::OWN.contains(&name) && !is_of_rollout {
                 self.name(format!("metadata.{name}"));
                 extra.push((key.clone(), (*raw).to_owned()));
             }
@@ -147,7 +162,8 @@ impl LogLines {
     /// Notes a member that no rule names, once.
     fn name(&mut self, member: String) {
         if self.named.len() < NAMED_MEMBERS && !self.named.contains(&member) {
-            self.notes.push(format!("{member}: no column, kept in extra"));
+            self.notes
+                .push(format!("{member}: no column, kept in extra"));
             self.named.insert(member);
         }
     }
@@ -161,14 +177,21 @@ impl LogLines {
     ) -> Parse<()> {
         let calls = &mut self.calls;
         let choice = &read.response.choices[position];
-        let plain = &read.identity.call_id;
+        let plain = &read.identity.call;
         let has_several = read.response.choices.len() > 1;
-        let index = choice.index.or_else(|| i64::try_from(position).ok()).unwrap_or_default();
+        let index = choice
+            .index
+            .or_else(|| i64::try_from(position).ok())
+            .unwrap_or_default();
         if has_several {
-            calls.column("call_id")?.push_text(&format!("{plain}/{index}"))?;
+            calls
+                .column("call_id")?
+                .push_text(&format!("{plain}/{index}"))?;
             calls.column("choice_index")?.push_long(index)?;
             if let Some(selected) = read.selected {
-                calls.column("is_selected")?.push_boolean(selected == index)?;
+                calls
+                    .column("is_selected")?
+                    .push_boolean(selected == index)?;
             }
         } else {
             calls.column("call_id")?.push_text(plain)?;
@@ -196,7 +219,10 @@ impl LogLines {
     ) -> Parse<()> {
         let calls = &mut self.calls;
         let choice = &read.response.choices[position];
-        let engine_prompt = choice.prompt_ids.as_ref().or(read.response.prompt_ids.as_ref());
+        let engine_prompt = choice
+            .prompt_ids
+            .as_ref()
+            .or(read.response.prompt_ids.as_ref());
         let (prompt, exactness) = match (engine_prompt, &read.request.prompt_ids) {
             (Some(ids), _) => (Some(ids), "engine"),
             (None, Some(ids)) => (Some(ids), "assumed"),
@@ -206,21 +232,26 @@ impl LogLines {
             calls.column("prompt_token_ids")?.push_ids(ids)?;
         }
         calls.column("prompt_exactness")?.push_text(exactness)?;
-        if let Some(sent) = &read.request.prompt_ids {
-            if !calls.is_given("prompt_sent_len") {
-                calls.column("prompt_sent_len")?.push_long(i64::try_from(sent.len()).unwrap_or(i64::MAX))?;
-            }
+        if let (false, Some(sent)) = (calls.is_given("prompt_sent_len"), &read.request.prompt_ids) {
+            calls
+                .column("prompt_sent_len")?
+                .push_long(i64::try_from(sent.len()).unwrap_or(i64::MAX))?;
         }
         let output = choice.ids.as_ref().or(choice.logprob_ids.as_ref());
         if let Some(ids) = output {
             calls.column("output_token_ids")?.push_ids(ids)?;
         }
-        calls.column("output_exactness")?.push_text(if output.is_some() { "engine" } else { "absent" })?;
+        calls
+            .column("output_exactness")?
+            .push_text(if output.is_some() { "engine" } else { "absent" })?;
         let Some(logprobs) = &choice.logprobs else {
             return calls.column("logprobs_source")?.push_text("absent");
         };
         let is_theirs = output.is_none_or(|ids| ids.len() == logprobs.len())
-            && choice.logprob_ids.as_ref().is_none_or(|beside| output == Some(beside));
+            && choice
+                .logprob_ids
+                .as_ref()
+                .is_none_or(|beside| output == Some(beside));
         if is_theirs {
             calls.column("output_logprobs")?.push_floats(logprobs)?;
             return calls.column("logprobs_source")?.push_text("engine");
@@ -237,11 +268,19 @@ impl LogLines {
         let choice = &response.choices[position];
         let usage = choice.usage.unwrap_or(response.usage);
         // With several choices the server counts their tokens together.
-        let output = usage.output.filter(|_| choice.usage.is_some() || response.choices.len() == 1);
+        let output = usage
+            .output
+            .filter(|_| choice.usage.is_some() || response.choices.len() == 1);
         let texts = [
             ("protocol", response.protocol),
-            ("response_id", choice.id.as_deref().or(response.id.as_deref())),
-            ("model", response.model.as_deref().or(read.request.model.as_deref())),
+            (
+                "response_id",
+                choice.id.as_deref().or(response.id.as_deref()),
+            ),
+            (
+                "model",
+                response.model.as_deref().or(read.request.model.as_deref()),
+            ),
             ("output_text", choice.text.as_deref()),
             ("parsed", choice.parsed.as_deref()),
             ("finish_reason", choice.finish_reason.as_deref()),
@@ -263,10 +302,17 @@ impl LogLines {
         ];
         for (name, value) in numbers {
             if let Some(value) = value {
-                calls.column(name)?.push_long(value).map_err(|fault| fault.at_key("response"))?;
+                calls
+                    .column(name)?
+                    .push_long(value)
+                    .map_err(|fault| fault.at_key("response"))?;
             }
         }
-        let versions = if choice.versions.spans.is_empty() { &response.versions } else { &choice.versions };
+        let versions = if choice.versions.spans.is_empty() {
+            &response.versions
+        } else {
+            &choice.versions
+        };
         if versions.has_label || choice.versions.has_label {
             self.label();
         }
@@ -281,7 +327,9 @@ impl LogLines {
     fn label(&mut self) {
         let member = "weight_version".to_owned();
         if self.named.insert(member) {
-            self.notes.push("weight_version: a label that is no integer, kept in response alone".to_owned());
+            self.notes.push(
+                "weight_version: a label that is no integer, kept in response alone".to_owned(),
+            );
         }
     }
 
@@ -292,10 +340,16 @@ impl LogLines {
         if !self.calls.is_given("policy_spans") {
             let items: Vec<_> = spans
                 .iter()
-                .map(|(start, version)| format!("{{\"start\":{start},\"policy_version\":{version}}}"))
+                .map(|(start, version)| {
+                    format!("{{\"start\":{start},\"policy_version\":{version}}}")
+                })
                 .collect();
             self.calls.clear("policy_spans");
-            read_into(&mut self.calls, "policy_spans", &format!("[{}]", items.join(",")))?;
+            read_into(
+                &mut self.calls,
+                "policy_spans",
+                &format!("[{}]", items.join(",")),
+            )?;
         }
         let first = spans.iter().find(|(start, _)| *start == 0);
         if let (false, Some((_, version))) = (self.calls.is_given("policy_version"), first) {
@@ -315,19 +369,27 @@ impl LogLines {
         if let Some(sampling) = &request.sampling {
             calls.column("sampling")?.push_text(sampling)?;
         }
-        for (name, value) in [("temperature", &request.temperature), ("top_p", &request.top_p)] {
+        for (name, value) in [
+            ("temperature", &request.temperature),
+            ("top_p", &request.top_p),
+        ] {
             if let Some(value) = value {
                 read_into(calls, name, value)?;
             }
         }
-        for (name, value) in [("top_k", request.top_k), ("max_tokens", request.max_tokens), ("seed", request.seed)] {
+        for (name, value) in [
+            ("top_k", request.top_k),
+            ("max_tokens", request.max_tokens),
+            ("seed", request.seed),
+        ] {
             if let Some(value) = value {
                 calls.column(name)?.push_long(value)?;
             }
         }
-        for (name, value) in
-            [("started_at", read.exchange.started_at), ("finished_at", read.exchange.finished_at)]
-        {
+        for (name, value) in [
+            ("started_at", read.exchange.started_at),
+            ("finished_at", read.exchange.finished_at),
+        ] {
             if let Some(value) = value {
                 read_into(calls, name, value)?;
             }
@@ -337,28 +399,34 @@ impl LogLines {
 
     /// Adds the rollout and the run of a line when they are new.
     fn rollout(&mut self, read: &Read<'_>) -> Parse<()> {
-        let run_id = read.identity.run_id.as_deref();
-        if let Some(rollout_id) = &read.identity.rollout_id {
-            let key = keys::stand_in(run_id, rollout_id);
-            if !self.seen_rollouts.contains(&key) {
-                for (name, raw) in &read.exchange.metadata {
-                    if keys::ROLLOUTS.contains(&name.as_ref()) {
-                        read_into(&mut self.rollouts, name, raw).map_err(|fault| fault.at_key("metadata"))?;
-                    }
-                }
-                if let Some(run_id) = run_id {
-                    self.rollouts.default_text("run_id", run_id)?;
-                }
-                self.rollouts.commit(read.bytes.min(1024));
-                self.seen_rollouts.insert(key);
-            }
+        let run_id = read.identity.run.as_deref();
+        if let Some(run_id) =
+            run_id.filter(|run_id| self.seen_runs.insert(keys::stand_in(None, run_id)))
+        {
+            self.runs.column("run_id")?.push_text(run_id)?;
+            self.runs.commit(run_id.len());
+        }
+        let Some(rollout_id) = &read.identity.rollout else {
+            return Ok(());
+        };
+        let key = keys::stand_in(run_id, rollout_id);
+        if self.seen_rollouts.contains(&key) {
+            return Ok(());
+        }
+        let is_column = |name: &Cow<'_, str>| keys::ROLLOUTS.contains(&name.as_ref());
+        for (name, raw) in read
+            .exchange
+            .metadata
+            .iter()
+            .filter(|(name, _)| is_column(name))
+        {
+            read_into(&mut self.rollouts, name, raw).map_err(|fault| fault.at_key("metadata"))?;
         }
         if let Some(run_id) = run_id {
-            if self.seen_runs.insert(keys::stand_in(None, run_id)) {
-                self.runs.column("run_id")?.push_text(run_id)?;
-                self.runs.commit(run_id.len());
-            }
+            self.rollouts.default_text("run_id", run_id)?;
         }
+        self.rollouts.commit(read.bytes.min(1024));
+        self.seen_rollouts.insert(key);
         Ok(())
     }
 }
@@ -368,67 +436,18 @@ fn read_into(rows: &mut RowBatch, name: &str, raw: &str) -> Parse<()> {
     let Some(at) = rows.find(name) else {
         return Err(Fault::new("no such column").at_key(name));
     };
-    rows.read(at, &mut Cursor::new(raw)).map_err(|fault| fault.at_key(name))
-}
-
-fn list_of(logprobs: &[Option<f64>]) -> String {
-    let items: Vec<_> = logprobs
-        .iter()
-        .map(|value| match value {
-            None => "null".to_owned(),
-            Some(value) if value.is_nan() => "\"NaN\"".to_owned(),
-            Some(value) if value.is_infinite() => if *value > 0.0 { "\"Infinity\"" } else { "\"-Infinity\"" }.to_owned(),
-            Some(value) => value.to_string(),
-        })
-        .collect();
-    format!("[{}]", items.join(","))
-}
-
-/// The response without the arrays that became columns and without the other choices.
-fn stored_response(text: &str, response: &Response, position: usize) -> Parse<String> {
-    let choice = &response.choices[position];
-    let at = position.to_string();
-    let mut cuts: Vec<Vec<&str>> = vec![
-        vec!["prompt_token_ids"],
-        vec!["output_ids"],
-        vec!["sglext", "input_ids"],
-        vec!["sglext", "output_ids"],
-        vec!["choices", "*", "prompt_token_ids"],
-        vec!["choices", "*", "token_ids"],
-        vec!["choices", "*", "response_token_ids"],
-        vec!["choices", "*", "provider_specific_fields", "token_ids"],
-        vec!["choices", "*", "provider_specific_fields", "prompt_token_ids"],
-    ];
-    if choice.logprobs.is_some() {
-        let places: &[&[&str]] = if choice.is_plain {
-            &[&["content"], &["token_logprobs"], &["tokens"]]
-        } else {
-            &[&["content", "*", "logprob"], &["token_logprobs"]]
-        };
-        cuts.extend(places.iter().map(|place| [&["choices", &at, "logprobs"], *place].concat()));
-        let native: &[&[&str]] = if choice.is_plain { &[&[]] } else { &[&["*", "0"], &["*", "1"]] };
-        cuts.extend(native.iter().map(|place| [&["meta_info", "output_token_logprobs"], *place].concat()));
-    }
-    let others: Vec<_> = (0..response.choices.len()).filter(|&other| other != position).map(|at| at.to_string()).collect();
-    cuts.extend(others.iter().map(|other| vec!["choices", other.as_str()]));
-    let cuts: Vec<&[&str]> = cuts.iter().map(Vec::as_slice).collect();
-    let mut out = String::with_capacity(text.len() / 4);
-    if response.is_list {
-        let mut index = 0;
-        Cursor::new(text).array(|cursor, _| {
-            let item = cursor.skip()?;
-            index += 1;
-            if index == position + 1 { without(item, &cuts, &mut out) } else { Ok(()) }
-        })?;
-    } else {
-        without(text.trim(), &cuts, &mut out)?;
-    }
-    Ok(out)
+    rows.read(at, &mut Cursor::new(raw))
+        .map_err(|fault| fault.at_key(name))
 }
 
 impl LineFormat for LogLines {
     fn line(&mut self, text: &str) -> Parse<()> {
-        let marks = (self.calls.rows(), self.rollouts.rows(), self.runs.rows(), self.mismatched);
+        let marks = (
+            self.calls.rows(),
+            self.rollouts.rows(),
+            self.runs.rows(),
+            self.mismatched,
+        );
         let read = self.rows(text);
         if read.is_err() {
             self.calls.roll_back_to(marks.0);
@@ -451,11 +470,17 @@ impl LineFormat for LogLines {
             }
             let table = rows.table();
             let batch = rows.finish().map_err(|source| {
-                Error::new(ErrorKind::Corrupt, "rows that make no batch").with("table", &table.name).because(source)
+                Error::new(ErrorKind::Corrupt, "rows that make no batch")
+                    .with("table", &table.name)
+                    .because(source)
             })?;
             queue.push_back(Item::Rows { table, batch });
         }
         Ok(())
+    }
+
+    fn prefix(&self) -> &'static str {
+        ""
     }
 
     fn end(&mut self, queue: &mut VecDeque<Item>) {

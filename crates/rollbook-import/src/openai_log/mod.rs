@@ -9,7 +9,7 @@
 //! |---|---|---|---|
 //! | vLLM chat | `prompt_token_ids` | `choices[].token_ids` | `choices[].logprobs.content[].logprob` |
 //! | vLLM completions | `choices[].prompt_token_ids` | `choices[].token_ids` | `choices[].logprobs.token_logprobs` |
-//! | LiteLLM | either | `choices[].provider_specific_fields.token_ids` | as above |
+//! | `LiteLLM` | either | `choices[].provider_specific_fields.token_ids` | as above |
 //! | `SGLang` chat, completions | `choices[].prompt_token_ids`, `sglext.input_ids` | `choices[].response_token_ids`, `sglext.output_ids` | as above |
 //! | `SGLang` /generate | `prompt_token_ids`, else `meta_info.input_token_logprobs` where whole | `output_ids`, else `meta_info.output_token_logprobs` | the latter |
 //!
@@ -17,19 +17,20 @@
 //! that only the request gives are `assumed`; without ids a stream is `absent`.
 //!
 //! What becomes of a line:
-//! - one `calls` row a choice. With several choices call_id is `{call_id}/{index}` and choice_index is set; one is
-//!   selected by `metadata.selected_index` or `is_selected` in the choice. A parent_call_id that names such a call
+//! - one `calls` row a choice. With several choices `call_id` is `{call_id}/{index}` and `choice_index` is set; one is
+//!   selected by `metadata.selected_index` or `is_selected` in the choice. A `parent_call_id` that names such a call
 //!   becomes the selected choice, else null with the plain id in `extra`.
 //! - one `rollouts` row for each new rollout, from its first line; one `runs` row for each new run.
 //! - `request` is the request. `response` is the response without the arrays that became columns: ids, logprobs, and
 //!   the other choices. Token texts and `top_logprobs` stay.
 //! - a logprob list that does not belong to the ids (other length, or other ids beside it) is stored as null, the list
 //!   in `extra.output_logprobs`, and counted in a note.
-//! - a call without call_id takes the response's id, else `line-` and a digest of the line.
+//! - a call without `call_id` takes the response's id, else `line-` and a digest of the line.
 //!
 //! Memory is that of one batch, 16 bytes a rollout and 32 bytes a call with several choices.
 
 mod choices;
+mod kept;
 mod keys;
 mod map;
 mod request;
@@ -70,7 +71,10 @@ impl Importer for OpenaiLog {
         let run_id = options.run_id.as_deref();
         let several = choices::scan(&files, run_id)?;
         let lines = map::LogLines::new(run_id, several)?;
-        Ok(guarded(LineItems::new(lines, files, Extent { before: 0, total }), options.strict))
+        Ok(guarded(
+            LineItems::new(lines, files, Extent { before: 0, total }),
+            options.strict,
+        ))
     }
 
     fn source_digest(&self, paths: &[PathBuf]) -> Result<String> {
@@ -88,13 +92,21 @@ fn discover(paths: &[PathBuf]) -> Result<Vec<SourceFile>> {
         }
         let listing = source::list(path)?;
         let before = files.len();
-        files.extend(listing.files.into_iter().filter(|file| file.name.ends_with(".jsonl")));
+        files.extend(listing.files.into_iter().filter(|file| {
+            file.name
+                .rsplit_once('.')
+                .is_some_and(|(_, ending)| ending == "jsonl")
+        }));
         if files.len() == before {
-            return Err(Error::invalid("the folder holds no .jsonl file").with("folder", path.display()));
+            return Err(
+                Error::invalid("the folder holds no .jsonl file").with("folder", path.display())
+            );
         }
     }
     if files.is_empty() {
-        return Err(Error::invalid("no path; name one or more files of JSON lines"));
+        return Err(Error::invalid(
+            "no path; name one or more files of JSON lines",
+        ));
     }
     if let Some(file) = files.iter().find(|file| file.compressed_stem().is_some()) {
         return Err(source::compressed(&file.name));

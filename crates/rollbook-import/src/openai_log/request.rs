@@ -79,7 +79,9 @@ pub(super) fn request(text: &str) -> Parse<Request> {
     let mut sampling = Vec::new();
     each_member(&mut Cursor::new(text), |cursor, key| {
         match key {
-            "model" if cursor.peek() == Some(b'"') => request.model = Some(cursor.string()?.into_owned()),
+            "model" if cursor.peek() == Some(b'"') => {
+                request.model = Some(cursor.string()?.into_owned())
+            }
             "prompt" | "input_ids" | "token_ids" => request.prompt_ids = client_ids(cursor.skip()?),
             "sampling_params" | "extra_body" => {
                 each_member(cursor, |cursor, key| {

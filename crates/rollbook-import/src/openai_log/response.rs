@@ -1,10 +1,11 @@
-//! The response of a chat or completions server: vLLM, `SGLang`'s OpenAI routes, LiteLLM.
+//! The response of a chat or completions server: vLLM, `SGLang`'s `OpenAI` routes, `LiteLLM`.
 
 use crate::json::{Cursor, Fault, Parse, compact, quote};
 
 use super::sglang;
 use super::wire::{
-    Choice, Response, Usage, each_member, ids_or_null, int_or_null, logprob, long_or_null, text_or_null, value, versions,
+    Choice, Response, Usage, each_member, ids_or_null, int_or_null, logprob, long_or_null,
+    text_or_null, value, versions,
 };
 
 /// Reads a response of any server.
@@ -13,7 +14,9 @@ pub(super) fn response(text: &str) -> Parse<Response> {
     match cursor.peek() {
         Some(b'[') => sglang::list(&mut cursor),
         Some(b'{') => object(&mut cursor),
-        _ => Err(Fault::new("a response that is neither an object nor a list")),
+        _ => Err(Fault::new(
+            "a response that is neither an object nor a list",
+        )),
     }
 }
 
@@ -43,14 +46,16 @@ pub(super) fn object(cursor: &mut Cursor<'_>) -> Parse<Response> {
                 Ok(())
             })?,
             "choices" if cursor.peek() == Some(b'[') => cursor.array(|cursor, _| {
-                response.choices.push(choice(cursor, &mut response.protocol)?);
+                response
+                    .choices
+                    .push(choice(cursor, &mut response.protocol)?);
                 Ok(())
             })?,
             _ => native.member(cursor, key)?,
         }
         Ok(())
     })?;
-    native.join(response)
+    Ok(native.join(response))
 }
 
 /// Names the protocol of an `object` field, and refuses a chunk of a stream.
@@ -58,7 +63,9 @@ fn protocol(object: Option<&str>) -> Parse<Option<&'static str>> {
     match object {
         Some("chat.completion") => Ok(Some("chat.completions")),
         Some("text_completion") => Ok(Some("completions")),
-        Some("chat.completion.chunk") => Err(Fault::new("a chunk of a stream; log the assembled response")),
+        Some("chat.completion.chunk") => Err(Fault::new(
+            "a chunk of a stream; log the assembled response",
+        )),
         _ => Ok(None),
     }
 }
@@ -84,7 +91,10 @@ fn usage(cursor: &mut Cursor<'_>) -> Parse<Usage> {
 }
 
 fn choice(cursor: &mut Cursor<'_>, protocol: &mut Option<&'static str>) -> Parse<Choice> {
-    let mut choice = Choice { is_plain: true, ..Choice::default() };
+    let mut choice = Choice {
+        is_plain: true,
+        ..Choice::default()
+    };
     let mut given = None;
     let mut read = |cursor: &mut Cursor<'_>, key: &str| {
         match key {
@@ -95,7 +105,9 @@ fn choice(cursor: &mut Cursor<'_>, protocol: &mut Option<&'static str>) -> Parse
             "provider_specific_fields" => each_member(cursor, |cursor, key| {
                 match key {
                     "token_ids" => given = given.take().or(ids_or_null(cursor)?),
-                    "prompt_token_ids" if choice.prompt_ids.is_none() => choice.prompt_ids = ids_or_null(cursor)?,
+                    "prompt_token_ids" if choice.prompt_ids.is_none() => {
+                        choice.prompt_ids = ids_or_null(cursor)?
+                    }
                     _ => drop(cursor.skip()?),
                 }
                 Ok(())
@@ -104,7 +116,11 @@ fn choice(cursor: &mut Cursor<'_>, protocol: &mut Option<&'static str>) -> Parse
                 protocol.get_or_insert("chat.completions");
                 message(cursor, &mut choice)?;
             }
-            "delta" => return Err(Fault::new("a chunk of a stream; log the assembled response")),
+            "delta" => {
+                return Err(Fault::new(
+                    "a chunk of a stream; log the assembled response",
+                ));
+            }
             "text" => {
                 protocol.get_or_insert("completions");
                 choice.text = text_or_null(cursor)?;
@@ -134,7 +150,9 @@ fn message(cursor: &mut Cursor<'_>, choice: &mut Choice) -> Parse<()> {
         if key == "content" && cursor.peek() == Some(b'"') {
             choice.text = Some(cursor.clone().string()?.into_owned());
         }
-        let Some(text) = value(cursor)?.filter(|text| key != "role" && *text != "[]") else { return Ok(()) };
+        let Some(text) = value(cursor)?.filter(|text| key != "role" && *text != "[]") else {
+            return Ok(());
+        };
         is_more |= key != "content" || choice.text.is_none();
         if parsed.len() > 1 {
             parsed.push(',');
@@ -200,7 +218,9 @@ fn logprobs(cursor: &mut Cursor<'_>, choice: &mut Choice) -> Parse<()> {
                 })?;
                 read.logprobs = Some(list);
             }
-            "tokens" if cursor.peek() == Some(b'[') => cursor.array(|cursor, _| token(cursor, &mut read))?,
+            "tokens" if cursor.peek() == Some(b'[') => {
+                cursor.array(|cursor, _| token(cursor, &mut read))?
+            }
             "top_logprobs" => read.is_rich |= is_rich(cursor.skip()?),
             _ => drop(cursor.skip()?),
         }
@@ -245,7 +265,10 @@ fn token(cursor: &mut Cursor<'_>, read: &mut Read) -> Parse<()> {
     read.tokens += 1;
     if !cursor.null()? {
         let text = crate::row::text(cursor)?;
-        read.ids.extend(text.strip_prefix("token_id:").and_then(|id| id.parse::<i32>().ok()));
+        read.ids.extend(
+            text.strip_prefix("token_id:")
+                .and_then(|id| id.parse::<i32>().ok()),
+        );
     }
     Ok(())
 }

@@ -4,7 +4,8 @@ use crate::json::{Cursor, Fault, Parse};
 
 use super::response::{finish_reason, object};
 use super::wire::{
-    Choice, Response, Usage, Versions, each_member, ids_or_null, int_or_null, logprob, text_or_null, versions,
+    Choice, Response, Usage, Versions, each_member, ids_or_null, int_or_null, logprob,
+    text_or_null, versions,
 };
 
 /// The members of a native response, which may turn out to be none.
@@ -36,14 +37,19 @@ struct Meta {
 
 /// Reads a list of native responses, one a choice.
 pub(super) fn list(cursor: &mut Cursor<'_>) -> Parse<Response> {
-    let mut joined = Response { is_list: true, ..Response::default() };
+    let mut joined = Response {
+        is_list: true,
+        ..Response::default()
+    };
     cursor.array(|cursor, index| {
         if cursor.peek() != Some(b'{') {
             return Err(Fault::new("a response that is no object"));
         }
         let one = object(cursor)?;
         if one.protocol != Some("sglang.generate") {
-            return Err(Fault::new("a list of parts, perhaps of a stream; log the assembled response"));
+            return Err(Fault::new(
+                "a list of parts, perhaps of a stream; log the assembled response",
+            ));
         }
         joined.protocol = one.protocol;
         joined.engine = one.engine;
@@ -65,20 +71,24 @@ impl Native {
             "output_ids" => self.output_ids = ids_or_null(cursor)?,
             "text" if cursor.peek() == Some(b'"') => self.text = text_or_null(cursor)?,
             "meta_info" if cursor.peek() == Some(b'{') => self.meta = Some(meta(cursor)?),
-            "delta" => return Err(Fault::new("a chunk of a stream; log the assembled response")),
+            "delta" => {
+                return Err(Fault::new(
+                    "a chunk of a stream; log the assembled response",
+                ));
+            }
             _ => drop(cursor.skip()?),
         }
         Ok(())
     }
 
     /// Joins what was read with the rest of the response.
-    pub(super) fn join(self, mut response: Response) -> Parse<Response> {
+    pub(super) fn join(self, mut response: Response) -> Response {
         let Some(meta) = self.meta.filter(|_| response.choices.is_empty()) else {
             response.prompt_ids = response.prompt_ids.or(self.input_ids);
             if let ([choice], Some(ids)) = (response.choices.as_mut_slice(), self.output_ids) {
                 choice.ids = choice.ids.take().or(Some(ids));
             }
-            return Ok(response);
+            return response;
         };
         response.protocol = Some("sglang.generate");
         response.engine = Some("sglang");
@@ -86,7 +96,9 @@ impl Native {
         response.usage = meta.usage;
         response.versions = meta.versions.clone();
         // The input list starts at logprob_start_len, so it is the prompt only where it is as long.
-        let whole = meta.input.filter(|ids| i64::try_from(ids.len()).ok() == meta.usage.prompt);
+        let whole = meta
+            .input
+            .filter(|ids| i64::try_from(ids.len()).ok() == meta.usage.prompt);
         response.prompt_ids = response.prompt_ids.or(self.input_ids).or(whole);
         let mut choice = meta.ended;
         choice.is_plain = meta.output.as_ref().is_none_or(|output| !output.has_text);
@@ -100,7 +112,7 @@ impl Native {
             choice.logprob_ids = Some(output.ids);
         }
         response.choices.push(choice);
-        Ok(response)
+        response
     }
 }
 
@@ -114,8 +126,12 @@ fn meta(cursor: &mut Cursor<'_>) -> Parse<Meta> {
             "cached_tokens" => meta.usage.cached = int_or_null(cursor)?,
             "weight_version" | "weight_versions" => versions(cursor, &mut meta.versions)?,
             "finish_reason" => finish_reason(cursor, &mut meta.ended)?,
-            "output_token_logprobs" if cursor.peek() == Some(b'[') => meta.output = Some(triples(cursor)?),
-            "input_token_logprobs" if cursor.peek() == Some(b'[') => meta.input = Some(triples(cursor)?.ids),
+            "output_token_logprobs" if cursor.peek() == Some(b'[') => {
+                meta.output = Some(triples(cursor)?)
+            }
+            "input_token_logprobs" if cursor.peek() == Some(b'[') => {
+                meta.input = Some(triples(cursor)?.ids)
+            }
             _ => drop(cursor.skip()?),
         }
         Ok(())
@@ -136,5 +152,9 @@ fn triples(cursor: &mut Cursor<'_>) -> Parse<Triples> {
             Ok(())
         })
     })?;
-    Ok(Triples { logprobs, ids, has_text })
+    Ok(Triples {
+        logprobs,
+        ids,
+        has_text,
+    })
 }

@@ -86,8 +86,9 @@ pub(super) fn exchange(text: &str) -> Parse<Exchange<'_>> {
         if seen.contains(&key) {
             return Err(Fault::new("the key stands twice").at_key(&key));
         }
-        member(&mut exchange, cursor, &key).map_err(|fault| fault.at_key(&key))?;
-        seen.push(key);
+        seen.push(key.clone());
+        let name = key.clone();
+        member(&mut exchange, cursor, key).map_err(|fault| fault.at_key(&name))?;
         Ok(())
     })?;
     cursor.end()?;
@@ -97,7 +98,11 @@ pub(super) fn exchange(text: &str) -> Parse<Exchange<'_>> {
     Ok(exchange)
 }
 
-fn member<'a>(exchange: &mut Exchange<'a>, cursor: &mut Cursor<'a>, key: &Cow<'a, str>) -> Parse<()> {
+fn member<'a>(
+    exchange: &mut Exchange<'a>,
+    cursor: &mut Cursor<'a>,
+    key: Cow<'a, str>,
+) -> Parse<()> {
     match key.as_ref() {
         "metadata" => {
             if let Some(text) = value(cursor)? {
@@ -108,14 +113,18 @@ fn member<'a>(exchange: &mut Exchange<'a>, cursor: &mut Cursor<'a>, key: &Cow<'a
         "response" => exchange.response = document(cursor)?,
         "started_at" => exchange.started_at = value(cursor)?,
         "finished_at" => exchange.finished_at = value(cursor)?,
-        _ => exchange.other.push((key.clone(), cursor.skip()?)),
+        _ => exchange.other.push((key, cursor.skip()?)),
     }
     Ok(())
 }
 
 /// Reads any value, null as none.
 pub(super) fn value<'a>(cursor: &mut Cursor<'a>) -> Parse<Option<&'a str>> {
-    if cursor.null()? { Ok(None) } else { cursor.skip().map(Some) }
+    if cursor.null()? {
+        Ok(None)
+    } else {
+        cursor.skip().map(Some)
+    }
 }
 
 /// Reads a JSON document, given as such or as a string that holds one.
@@ -127,27 +136,47 @@ fn document<'a>(cursor: &mut Cursor<'a>) -> Parse<Option<Cow<'a, str>>> {
         return cursor.skip().map(|text| Some(Cow::Borrowed(text)));
     }
     let text = cursor.string()?;
-    if is_json(&text) { Ok(Some(text)) } else { Err(Fault::new("a string that holds no JSON")) }
+    if is_json(&text) {
+        Ok(Some(text))
+    } else {
+        Err(Fault::new("a string that holds no JSON"))
+    }
 }
 
 /// Reads an integer, null as none.
 pub(super) fn long_or_null(cursor: &mut Cursor<'_>) -> Parse<Option<i64>> {
-    if cursor.null()? { Ok(None) } else { long(cursor).map(Some) }
+    if cursor.null()? {
+        Ok(None)
+    } else {
+        long(cursor).map(Some)
+    }
 }
 
 /// Reads an integer of 32 bits, null as none.
 pub(super) fn int_or_null(cursor: &mut Cursor<'_>) -> Parse<Option<i64>> {
-    if cursor.null()? { Ok(None) } else { int(cursor).map(|value| Some(value.into())) }
+    if cursor.null()? {
+        Ok(None)
+    } else {
+        int(cursor).map(|value| Some(value.into()))
+    }
 }
 
 /// Reads a string, null as none.
 pub(super) fn text_or_null(cursor: &mut Cursor<'_>) -> Parse<Option<String>> {
-    if cursor.null()? { Ok(None) } else { text(cursor).map(|text| Some(text.into_owned())) }
+    if cursor.null()? {
+        Ok(None)
+    } else {
+        text(cursor).map(|text| Some(text.into_owned()))
+    }
 }
 
 /// Reads a number or a float word, null as none.
 pub(super) fn logprob(cursor: &mut Cursor<'_>) -> Parse<Option<f64>> {
-    if cursor.null()? { Ok(None) } else { double(cursor).map(Some) }
+    if cursor.null()? {
+        Ok(None)
+    } else {
+        double(cursor).map(Some)
+    }
 }
 
 /// Reads a list of token ids, null as none.
@@ -218,7 +247,9 @@ pub(super) fn versions(cursor: &mut Cursor<'_>, versions: &mut Versions) -> Pars
 
 /// Reads a version label: an integer, or a string that holds one.
 fn label(cursor: &mut Cursor<'_>, versions: &mut Versions) -> Parse<Option<i64>> {
-    let Some(label) = text_or_null(cursor)? else { return Ok(None) };
+    let Some(label) = text_or_null(cursor)? else {
+        return Ok(None);
+    };
     let version = label.parse().ok();
     versions.has_label |= version.is_none();
     Ok(version)

@@ -16,12 +16,11 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, Float64Array, Int64Array, ListArray, MapArray, StringArray, StructArray,
-    TimestampMicrosecondArray, make_array, new_null_array,
+    Array, ArrayRef, AsArray, BooleanArray, Float64Array, Int64Array, StringArray,
+    TimestampMicrosecondArray, new_null_array,
 };
-use arrow::buffer::{OffsetBuffer, ScalarBuffer};
 use arrow::compute::{CastOptions, cast, cast_with_options};
-use arrow::datatypes::{DataType, Field, FieldRef, Float64Type, Int64Type, TimeUnit};
+use arrow::datatypes::{DataType, Field, Float64Type, Int64Type, TimeUnit};
 use arrow::error::ArrowError;
 use arrow::json::writer::{LineDelimited, WriterBuilder};
 use arrow::record_batch::RecordBatch;
@@ -29,20 +28,24 @@ use arrow::record_batch::RecordBatch;
 use crate::json::{Fault, compact, is_json, quote};
 use crate::row::{float_of_word, integral, microseconds};
 
+use super::nested::{lists, maps, structs};
+
 /// The faults of an array by its element.
 #[derive(Default)]
-pub(super) struct Faults(pub(super) Vec<(usize, Box<Fault>)>);
+pub(super) struct Faults(pub(super) Vec<(usize, Fault)>);
 
 impl Faults {
-    fn add(&mut self, at: usize, reason: impl Into<String>) {
+    pub(super) fn add(&mut self, at: usize, reason: impl Into<String>) {
         self.0.push((at, Fault::new(reason)));
     }
 
     /// Lifts the faults of list items to the lists that hold them.
-    fn lift(&mut self, items: Self, offsets: &[i32]) {
+    pub(super) fn lift(&mut self, items: Self, offsets: &[i32]) {
         for (at, fault) in items.0 {
             let start = |row: usize| usize::try_from(offsets[row]).unwrap_or_default();
-            let row = offsets.partition_point(|&offset| usize::try_from(offset).unwrap_or_default() <= at) - 1;
+            let row = offsets
+                .partition_point(|&offset| usize::try_from(offset).unwrap_or_default() <= at)
+                - 1;
             if self.0.last().is_none_or(|(last, _)| *last != row) {
                 self.0.push((row, fault.at_index(at - start(row))));
             }
@@ -77,7 +80,7 @@ pub(super) fn convert(
     }
 }
 
-fn unpacked(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+pub(super) fn unpacked(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     match array.data_type() {
         DataType::Dictionary(_, values) => cast(array, values),
         DataType::RunEndEncoded(_, values) => cast(array, values.data_type()),
@@ -86,19 +89,39 @@ fn unpacked(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
 }
 
 /// Every element is of the wrong type: all null, and a fault where there was a value.
-fn wrong_type(array: &ArrayRef, target: &DataType, expected: &str, faults: &mut Faults) -> ArrayRef {
+pub(super) fn wrong_type(
+    array: &ArrayRef,
+    target: &DataType,
+    expected: &str,
+    faults: &mut Faults,
+) -> ArrayRef {
     for at in (0..array.len()).filter(|&at| array.is_valid(at)) {
-        faults.add(at, format!("{} where {expected} is expected", array.data_type()));
+        faults.add(
+            at,
+            format!("{} where {expected} is expected", array.data_type()),
+        );
     }
     new_null_array(target, array.len())
 }
 
 /// Casts with kernels of Arrow; what becomes null is a fault.
-fn checked(array: &ArrayRef, target: &DataType, reason: &str, faults: &mut Faults) -> Result<ArrayRef, ArrowError> {
+fn checked(
+    array: &ArrayRef,
+    target: &DataType,
+    reason: &str,
+    faults: &mut Faults,
+) -> Result<ArrayRef, ArrowError> {
     if array.data_type() == target {
         return Ok(Arc::clone(array));
     }
-    let out = cast_with_options(array, target, &CastOptions { safe: true, ..CastOptions::default() })?;
+    let out = cast_with_options(
+        array,
+        target,
+        &CastOptions {
+            safe: true,
+            ..CastOptions::default()
+        },
+    )?;
     if out.logical_null_count() != array.logical_null_count() {
         for at in (0..array.len()).filter(|&at| out.is_null(at) && array.is_valid(at)) {
             faults.add(at, reason);
@@ -107,8 +130,16 @@ fn checked(array: &ArrayRef, target: &DataType, reason: &str, faults: &mut Fault
     Ok(out)
 }
 
-fn integers(array: &ArrayRef, target: &DataType, faults: &mut Faults) -> Result<ArrayRef, ArrowError> {
-    let reason = if target == &DataType::Int32 { "an integer outside int32" } else { "an integer outside int64" };
+fn integers(
+    array: &ArrayRef,
+    target: &DataType,
+    faults: &mut Faults,
+) -> Result<ArrayRef, ArrowError> {
+    let reason = if target == &DataType::Int32 {
+        "an integer outside int32"
+    } else {
+        "an integer outside int64"
+    };
     if array.data_type().is_integer() {
         return checked(array, target, reason, faults);
     }
@@ -128,7 +159,11 @@ fn integers(array: &ArrayRef, target: &DataType, faults: &mut Faults) -> Result<
     checked(&whole, target, reason, faults)
 }
 
-fn floats(array: &ArrayRef, target: &DataType, faults: &mut Faults) -> Result<ArrayRef, ArrowError> {
+pub(super) fn floats(
+    array: &ArrayRef,
+    target: &DataType,
+    faults: &mut Faults,
+) -> Result<ArrayRef, ArrowError> {
     if array.data_type().is_floating() {
         return cast(array, target);
     }
@@ -190,7 +225,11 @@ fn as_strings(array: &ArrayRef, faults: &mut Faults) -> Result<Option<ArrayRef>,
             | DataType::LargeBinary
             | DataType::BinaryView
     );
-    if is_string { checked(array, &DataType::Utf8, "bytes that are not UTF-8", faults).map(Some) } else { Ok(None) }
+    if is_string {
+        checked(array, &DataType::Utf8, "bytes that are not UTF-8", faults).map(Some)
+    } else {
+        Ok(None)
+    }
 }
 
 fn strings(array: &ArrayRef, faults: &mut Faults) -> Result<ArrayRef, ArrowError> {
@@ -206,7 +245,9 @@ fn strings(array: &ArrayRef, faults: &mut Faults) -> Result<ArrayRef, ArrowError
 
 fn times(array: &ArrayRef, target: &DataType, faults: &mut Faults) -> Result<ArrayRef, ArrowError> {
     match array.data_type() {
-        DataType::Timestamp(_, Some(_)) => return checked(array, target, "a time out of range", faults),
+        DataType::Timestamp(_, Some(_)) => {
+            return checked(array, target, "a time out of range", faults);
+        }
         DataType::Timestamp(_, None) => {
             return Ok(wrong_type(array, target, "a time with a zone", faults));
         }
@@ -227,158 +268,29 @@ fn times(array: &ArrayRef, target: &DataType, faults: &mut Faults) -> Result<Arr
         }
         values.push(value);
     }
-    Ok(Arc::new(TimestampMicrosecondArray::from(values).with_data_type(target.clone())))
-}
-
-/// A list of any kind, as 32-bit offsets into its items.
-fn parts(array: &ArrayRef) -> Result<Option<(Vec<i32>, ArrayRef)>, ArrowError> {
-    let too_long = |_source| ArrowError::ComputeError("lists of more than 2^31 items in one batch".to_owned());
-    Ok(Some(match array.data_type() {
-        DataType::List(_) => {
-            let list = array.as_list::<i32>();
-            let first = list.value_offsets()[0];
-            let ends = list.value_offsets().iter().map(|offset| offset - first).collect::<Vec<_>>();
-            let (from, length) = (first, ends.last().copied().unwrap_or_default());
-            let from = usize::try_from(from).map_err(too_long)?;
-            (ends, list.values().slice(from, usize::try_from(length).map_err(too_long)?))
-        }
-        DataType::LargeList(_) => {
-            let list = array.as_list::<i64>();
-            let first = list.value_offsets()[0];
-            let ends = list.value_offsets().iter().map(|offset| i32::try_from(offset - first));
-            let ends = ends.collect::<Result<Vec<_>, _>>().map_err(too_long)?;
-            let length = usize::try_from(ends.last().copied().unwrap_or_default()).map_err(too_long)?;
-            (ends, list.values().slice(usize::try_from(first).map_err(too_long)?, length))
-        }
-        DataType::FixedSizeList(_, width) => {
-            let list = array.as_fixed_size_list();
-            let rows = i32::try_from(list.len()).map_err(too_long)?;
-            let ends = (0..=rows).map(|row| row * width).collect();
-            (ends, Arc::clone(list.values()))
-        }
-        _ => return Ok(None),
-    }))
-}
-
-fn lists(array: &ArrayRef, item: &FieldRef, faults: &mut Faults) -> Result<ArrayRef, ArrowError> {
-    let target = DataType::List(Arc::clone(item));
-    let Some((offsets, items)) = parts(array)? else {
-        return Ok(wrong_type(array, &target, "an array", faults));
-    };
-    let mut item_faults = Faults::default();
-    let mut values = convert(&items, item, false, &mut item_faults)?;
-    if !item.is_nullable() && values.null_count() > 0 {
-        if item_faults.0.is_empty() {
-            for at in (0..items.len()).filter(|&at| items.is_null(at)) {
-                item_faults.add(at, "null inside a list that cannot hold one");
-            }
-        }
-        // The nulls lie in rows that are rejected or null themselves; the type just cannot say so.
-        values = make_array(values.to_data().into_builder().nulls(None).build()?);
-    }
-    let mut row_faults = Faults::default();
-    row_faults.lift(item_faults, &offsets);
-    faults.0.extend(row_faults.0.into_iter().filter(|(row, _)| array.is_valid(*row)));
-    let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
-    Ok(Arc::new(ListArray::try_new(Arc::clone(item), offsets, values, array.nulls().cloned())?))
-}
-
-fn structs(array: &ArrayRef, field: &Field, faults: &mut Faults) -> Result<ArrayRef, ArrowError> {
-    let (DataType::Struct(fields), Some(source)) = (field.data_type(), array.as_struct_opt()) else {
-        return Ok(wrong_type(array, field.data_type(), "a struct", faults));
-    };
-    for name in source.column_names() {
-        if fields.find(name).is_none() {
-            for at in (0..array.len()).filter(|&at| array.is_valid(at)) {
-                faults.0.push((at, Fault::new("a member that this struct does not have").at_key(name)));
-            }
-        }
-    }
-    let mut children = Vec::with_capacity(fields.len());
-    for member in fields {
-        let Some(child) = source.column_by_name(member.name()) else {
-            children.push(new_null_array(member.data_type(), array.len()));
-            continue;
-        };
-        let mut below = Faults::default();
-        children.push(convert(child, member, false, &mut below)?);
-        let lifted = below.0.into_iter().map(|(at, fault)| (at, fault.at_key(member.name())));
-        faults.0.extend(lifted.filter(|(at, _)| array.is_valid(*at)));
-    }
-    Ok(Arc::new(StructArray::try_new(fields.clone(), children, array.nulls().cloned())?))
-}
-
-fn maps(array: &ArrayRef, entries: &FieldRef, is_sorted: bool, faults: &mut Faults) -> Result<ArrayRef, ArrowError> {
-    let target = DataType::Map(Arc::clone(entries), is_sorted);
-    let DataType::Struct(pair) = entries.data_type() else {
-        return Ok(wrong_type(array, &target, "a map", faults));
-    };
-    let (offsets, keys, values) = match array.data_type() {
-        DataType::Map(_, _) => {
-            let map = array.as_map();
-            (map.value_offsets().to_vec(), Arc::clone(map.keys()), Arc::clone(map.values()))
-        }
-        DataType::Struct(_) => return struct_to_map(array, entries, is_sorted, faults),
-        _ => return Ok(wrong_type(array, &target, "a map", faults)),
-    };
-    let first = offsets.first().copied().unwrap_or_default();
-    let offsets: Vec<_> = offsets.iter().map(|offset| offset - first).collect();
-    let from = usize::try_from(first).unwrap_or_default();
-    let length = usize::try_from(offsets.last().copied().unwrap_or_default()).unwrap_or_default();
-    let mut below = Faults::default();
-    let keys = convert(&keys.slice(from, length), &pair[0], false, &mut below)?;
-    let values = convert(&values.slice(from, length), &pair[1], false, &mut below)?;
-    let mut lifted = Faults::default();
-    lifted.lift(below, &offsets);
-    faults.0.extend(lifted.0);
-    let pairs = StructArray::try_new(pair.clone(), vec![keys, values], None)?;
-    let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
-    Ok(Arc::new(MapArray::try_new(Arc::clone(entries), offsets, pairs, array.nulls().cloned(), is_sorted)?))
-}
-
-/// A struct of numbers, as data frames write dictionaries: its null members are no entries.
-fn struct_to_map(
-    array: &ArrayRef,
-    entries: &FieldRef,
-    is_sorted: bool,
-    faults: &mut Faults,
-) -> Result<ArrayRef, ArrowError> {
-    let source = array.as_struct();
-    let mut columns = Vec::new();
-    for (name, child) in source.column_names().into_iter().zip(source.columns()) {
-        let mut below = Faults::default();
-        columns.push((name, floats(&unpacked(child)?, &DataType::Float64, &mut below)?));
-        let lifted = below.0.into_iter().map(|(at, fault)| (at, fault.at_key(name)));
-        faults.0.extend(lifted.filter(|(at, _)| array.is_valid(*at)));
-    }
-    let mut ends = vec![0_i32];
-    let (mut keys, mut values) = (Vec::new(), Vec::new());
-    for row in 0..array.len() {
-        for (name, column) in columns.iter().filter(|(_, column)| array.is_valid(row) && column.is_valid(row)) {
-            keys.push(*name);
-            values.push(column.as_primitive::<Float64Type>().value(row));
-        }
-        ends.push(i32::try_from(keys.len()).unwrap_or(i32::MAX));
-    }
-    let DataType::Struct(pair) = entries.data_type() else {
-        return Err(ArrowError::SchemaError("a map without entries".to_owned()));
-    };
-    let arrays: Vec<ArrayRef> = vec![Arc::new(StringArray::from(keys)), Arc::new(Float64Array::from(values))];
-    let pairs = StructArray::try_new(pair.clone(), arrays, None)?;
-    let offsets = OffsetBuffer::new(ScalarBuffer::from(ends));
-    Ok(Arc::new(MapArray::try_new(Arc::clone(entries), offsets, pairs, array.nulls().cloned(), is_sorted)?))
+    Ok(Arc::new(
+        TimestampMicrosecondArray::from(values).with_data_type(target.clone()),
+    ))
 }
 
 /// A JSON column: strings are JSON text, or documents that are strings; other values are written as JSON.
 fn json_column(array: &ArrayRef, faults: &mut Faults) -> Result<ArrayRef, ArrowError> {
-    let texts: Vec<Option<String>> = match as_strings(array, faults)? {
-        Some(texts) => texts.as_string::<i32>().iter().map(|text| text.map(document)).collect(),
-        None => {
-            let texts = json_texts(array)?;
-            texts.into_iter().enumerate().map(|(at, text)| array.is_valid(at).then_some(text)).collect()
-        }
+    let given = as_strings(array, faults)?;
+    let texts: StringArray = if let Some(given) = given {
+        given
+            .as_string::<i32>()
+            .iter()
+            .map(|text| text.map(document))
+            .collect()
+    } else {
+        let texts = json_texts(array)?;
+        texts
+            .into_iter()
+            .enumerate()
+            .map(|(at, text)| array.is_valid(at).then_some(text))
+            .collect()
     };
-    Ok(Arc::new(StringArray::from(texts)))
+    Ok(Arc::new(texts))
 }
 
 fn document(text: &str) -> String {
@@ -395,14 +307,25 @@ fn document(text: &str) -> String {
 pub(super) fn json_texts(array: &ArrayRef) -> Result<Vec<String>, ArrowError> {
     const NAME: &str = "v";
     let batch = RecordBatch::try_from_iter_with_nullable([(NAME, Arc::clone(array), true)])?;
-    let mut writer = WriterBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(Vec::new());
+    let mut writer = WriterBuilder::new()
+        .with_explicit_nulls(true)
+        .build::<_, LineDelimited>(Vec::new());
     writer.write(&batch)?;
     writer.finish()?;
-    let lines = String::from_utf8(writer.into_inner()).map_err(|error| ArrowError::ParseError(error.to_string()))?;
+    let lines = String::from_utf8(writer.into_inner())
+        .map_err(|error| ArrowError::ParseError(error.to_string()))?;
     let texts: Vec<_> = lines
         .lines()
-        .map(|line| line.strip_prefix("{\"v\":").and_then(|rest| rest.strip_suffix('}')).unwrap_or("null").to_owned())
+        .map(|line| {
+            line.strip_prefix("{\"v\":")
+                .and_then(|rest| rest.strip_suffix('}'))
+                .unwrap_or("null")
+                .to_owned()
+        })
         .collect();
-    if texts.len() == array.len() { Ok(texts) } else { Err(ArrowError::JsonError("a value that is no JSON".to_owned())) }
+    if texts.len() == array.len() {
+        Ok(texts)
+    } else {
+        Err(ArrowError::JsonError("a value that is no JSON".to_owned()))
+    }
 }
-

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Columns are the logical ones of `schema/v1`; only the id in a table's key is required and what is missing is
-//! null. In calls, an exactness or logprobs_source that is not given is `assumed` where there are ids or logprobs,
+//! null. In calls, an exactness or `logprobs_source` that is not given is `assumed` where there are ids or logprobs,
 //! else `absent`. Unknown columns are named once and kept in `extra` where the table has one. Rows whose types are
 //! right go in, however wrong their content; the others become rejects.
 
@@ -15,6 +15,7 @@ mod conform;
 mod convert;
 mod files;
 mod jsonl;
+mod nested;
 mod rules;
 
 #[cfg(test)]
@@ -55,7 +56,14 @@ impl Importer for Tables {
             before += file.source.bytes;
             open_file(file, run_id.as_deref(), extent)
         });
-        Ok(guarded(found.notes.into_iter().map(|note| Ok(Item::Note(note))).chain(files), options.strict))
+        Ok(guarded(
+            found
+                .notes
+                .into_iter()
+                .map(|note| Ok(Item::Note(note)))
+                .chain(files),
+            options.strict,
+        ))
     }
 
     fn source_digest(&self, paths: &[PathBuf]) -> Result<String> {
@@ -67,9 +75,11 @@ impl Importer for Tables {
 
 fn open_file(file: TableFile, run_id: Option<&str>, extent: Extent) -> Items {
     match file.form {
-        Form::Jsonl => {
-            Box::new(LineItems::new(jsonl::TableLines::new(file.table, run_id), vec![file.source], extent))
-        }
+        Form::Jsonl => Box::new(LineItems::new(
+            jsonl::TableLines::new(file.table, run_id),
+            vec![file.source],
+            extent,
+        )),
         Form::Parquet | Form::Arrow => match columnar::open(&file, run_id, extent) {
             Ok(items) => items,
             Err(error) => Box::new(std::iter::once(Err(error))),

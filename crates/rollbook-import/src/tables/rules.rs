@@ -4,7 +4,7 @@ use rollbook_schema::Table;
 
 /// Returns the column that every row of a table must fill: the id in its key that nobody else can supply.
 ///
-/// run_id is not among them, since the run may be known otherwise; nor are places such as row_index, since a
+/// `run_id` is not among them, since the run may be known otherwise; nor are places such as `row_index`, since a
 /// dump without them is still the record of what somebody had.
 pub(crate) fn required(table: &Table) -> Option<&'static str> {
     match table.name.as_str() {
@@ -38,7 +38,11 @@ pub(crate) const NAMED_COLUMNS: usize = 100;
 
 /// What is said of an unknown column.
 pub(crate) fn unknown_column(table: &Table, column: &str, is_kept: bool) -> String {
-    let fate = if is_kept { "kept in extra" } else { "not kept: the table has no extra" };
+    let fate = if is_kept {
+        "kept in extra"
+    } else {
+        "not kept: the table has no extra"
+    };
     format!("{}.{column}: unknown column, {fate}", table.name)
 }
 
