@@ -8,9 +8,9 @@ use super::tree::{NodeId, State, Tree};
 /// What the encoder reads of one call.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Call<'a> {
-    pub(super) call_id: Option<&'a str>,
-    pub(super) call_index: Option<i32>,
-    pub(super) parent_call_id: Option<&'a str>,
+    pub(super) id: Option<&'a str>,
+    pub(super) index: Option<i32>,
+    pub(super) parent: Option<&'a str>,
     pub(super) prompt: Option<&'a [i32]>,
     pub(super) output: Option<&'a [i32]>,
     /// The text of each message, where the request is stored without them.
@@ -76,7 +76,9 @@ impl Rollout {
 
     /// Adds the next call and says how to store it.
     pub(super) fn push(&mut self, call: &Call<'_>) -> Result<Delta> {
-        let number = u32::try_from(self.rows.len()).map_err(|_| Fault::TooLarge("a rollout has more than 2^32 calls"))?;
+        let number = u32::try_from(self.rows.len())
+            .ok()
+            .ok_or(Fault::TooLarge("a rollout has more than 2^32 calls"))?;
         let reference = self.reference(call);
         let mut delta = match call.prompt {
             Some(prompt) => self.push_context(call, prompt, number),
@@ -84,11 +86,11 @@ impl Rollout {
         };
         delta.parent_prefix_len = reference.and_then(|other| self.prefix_len(number, other));
         delta.messages_base_len = self.push_messages(call, delta.base, number);
-        if let Some(id) = call.call_id {
+        if let Some(id) = call.id {
             self.id_bytes += id.len();
             self.by_id.entry(id.to_owned()).or_insert(number);
         }
-        if let Some(index) = call.call_index {
+        if let Some(index) = call.index {
             self.by_index.insert(index, number);
         }
         // A base without a token is one for messages only.
@@ -117,9 +119,13 @@ impl Rollout {
 
     /// The declared parent, else the call before: the largest call index below, else the row before.
     fn reference(&self, call: &Call<'_>) -> Option<u32> {
-        match (call.parent_call_id, call.call_index) {
+        match (call.parent, call.index) {
             (Some(parent), _) => self.find(parent),
-            (None, Some(index)) => self.by_index.range(..index).next_back().map(|(_, row)| *row),
+            (None, Some(index)) => self
+                .by_index
+                .range(..index)
+                .next_back()
+                .map(|(_, row)| *row),
             (None, None) => u32::try_from(self.rows.len()).ok()?.checked_sub(1),
         }
     }
@@ -129,10 +135,17 @@ impl Rollout {
         self.tree.advance(&mut walk, prompt);
         let shared = walk.depth;
         let first = self.tree.first_row(&walk);
-        let end = self.tree.insert(walk, prompt, call.output.unwrap_or(&[]), number);
+        let end = self
+            .tree
+            .insert(walk, prompt, call.output.unwrap_or(&[]), number);
         let has_output = call.output.is_some();
-        self.rows.push(Row { end: Some(end), prompt_len: prompt.len(), has_output, messages: None });
-        let parent = call.parent_call_id.and_then(|id| self.find(id)).filter(|parent| {
+        self.rows.push(Row {
+            end: Some(end),
+            prompt_len: prompt.len(),
+            has_output,
+            messages: None,
+        });
+        let parent = call.parent.and_then(|id| self.find(id)).filter(|parent| {
             let context = self.rows[*parent as usize].end;
             context.and_then(|context| self.shared_len(number, context)) == Some(shared)
         });
@@ -147,12 +160,25 @@ impl Rollout {
     }
 
     fn push_unknown(&mut self, call: &Call<'_>, base: Option<u32>) -> Delta {
-        self.rows.push(Row { end: None, prompt_len: 0, has_output: call.output.is_some(), messages: None });
-        Delta { base, base_len: None, messages_base_len: 0, parent_prefix_len: None, prompt_digest: None }
+        self.rows.push(Row {
+            end: None,
+            prompt_len: 0,
+            has_output: call.output.is_some(),
+            messages: None,
+        });
+        Delta {
+            base,
+            base_len: None,
+            messages_base_len: 0,
+            parent_prefix_len: None,
+            prompt_digest: None,
+        }
     }
 
     fn push_messages(&mut self, call: &Call<'_>, base: Option<u32>, number: u32) -> usize {
-        let Some(messages) = call.messages else { return 0 };
+        let Some(messages) = call.messages else {
+            return 0;
+        };
         let base = base.and_then(|base| self.rows[base as usize].messages);
         let (shared, last) = self.messages.push(base, messages);
         self.rows[number as usize].messages = Some(last);
@@ -180,8 +206,16 @@ impl Messages {
     const NONE: u32 = 0;
 
     fn new() -> Self {
-        let none = Message { before: Self::NONE, start: 0, len: 0 };
-        Self { text: String::new(), nodes: vec![none], path: Vec::new() }
+        let none = Message {
+            before: Self::NONE,
+            start: 0,
+            len: 0,
+        };
+        Self {
+            text: String::new(),
+            nodes: vec![none],
+            path: Vec::new(),
+        }
     }
 
     fn held_bytes(&self) -> usize {
@@ -207,7 +241,11 @@ impl Messages {
             shared += 1;
         }
         for message in &messages[shared..] {
-            let node = Message { before: last, start: self.text.len(), len: message.len() };
+            let node = Message {
+                before: last,
+                start: self.text.len(),
+                len: message.len(),
+            };
             self.text.push_str(message);
             last = u32::try_from(self.nodes.len()).unwrap_or(u32::MAX);
             self.nodes.push(node);
