@@ -1,0 +1,229 @@
+//! Records of known faults, each with the findings that an audit must make on them.
+//!
+//! `fixtures/faults/README.md` lists the cases and says what the keys of `expect.json` mean.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::{Error, ErrorKind, Result};
+
+/// The checks that the expectations speak about; findings of others are not compared.
+pub const CHECKS: &[&str] = &[
+    "token/length",
+    "token/prefix",
+    "token/digest",
+    "token/coverage",
+    "token/logprob_value",
+    "rollout/group",
+    "rollout/orphan",
+    "rollout/duplicate",
+    "pack/once",
+    "pack/weight",
+];
+
+/// One fault, or one record that looks like a fault and is none.
+#[derive(Debug, Clone)]
+pub struct Case {
+    /// The folder's name: `B…` for a public report, `own-…` for a case of ours.
+    pub name: String,
+    /// What happened.
+    pub title: String,
+    folder: PathBuf,
+    has_good: bool,
+    expected: Vec<Map<String, Value>>,
+    may: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Expectation {
+    title: String,
+    #[serde(rename = "source")]
+    _source: Option<String>,
+    #[serde(rename = "note")]
+    _note: Option<String>,
+    bad: Vec<Map<String, Value>>,
+    good: Vec<Map<String, Value>>,
+    #[serde(default)]
+    may: Vec<String>,
+    #[serde(default, rename = "also")]
+    _also: Vec<String>,
+}
+
+/// All cases, by name.
+///
+/// # Errors
+/// `Invalid` if an `expect.json` cannot be read.
+pub fn cases() -> Result<Vec<Case>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/faults");
+    let mut folders = Vec::new();
+    for entry in fs::read_dir(root)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            folders.push(path);
+        }
+    }
+    folders.sort();
+    folders.into_iter().map(Case::read).collect()
+}
+
+impl Case {
+    fn read(folder: PathBuf) -> Result<Self> {
+        let name = folder
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let invalid =
+            |why: String| Error::new(ErrorKind::Invalid, format!("{name}/expect.json: {why}"));
+        let text = fs::read_to_string(folder.join("expect.json"))?;
+        let read: Expectation =
+            serde_json::from_str(&text).map_err(|error| invalid(error.to_string()))?;
+        let code = |item: &Map<String, Value>| {
+            item.get("check").and_then(Value::as_str).map(str::to_owned)
+        };
+        let mut codes = read.bad.iter().map(|item| code(item).unwrap_or_default());
+        if let Some(unknown) = codes.find(|code| !CHECKS.contains(&code.as_str())) {
+            return Err(invalid(format!("{unknown:?} is no check of the list")));
+        }
+        if !read.good.is_empty() {
+            return Err(invalid("nothing may be found on the good side".to_owned()));
+        }
+        let has_good = folder.join("good").is_dir();
+        Ok(Self {
+            name,
+            title: read.title,
+            folder,
+            has_good,
+            expected: read.bad,
+            may: read.may,
+        })
+    }
+
+    /// The folder with the fault, in the exchange format.
+    pub fn bad(&self) -> PathBuf {
+        self.folder.join("bad")
+    }
+
+    /// The same records put right; none where the case is a trap.
+    pub fn good(&self) -> Option<PathBuf> {
+        self.has_good.then(|| self.folder.join("good"))
+    }
+
+    /// Whether anything must be found on the bad side.
+    pub fn fires(&self) -> bool {
+        !self.expected.is_empty()
+    }
+
+    /// Says how the findings on the bad side, as objects with the columns of `findings`, differ from what must be found.
+    pub fn differences_on_bad(&self, findings: &[Value]) -> Vec<String> {
+        let judged = judged(findings);
+        let missing = self
+            .expected
+            .iter()
+            .filter(|item| !judged.iter().any(|finding| matches(item, finding)))
+            .map(|item| {
+                format!(
+                    "{}: not found: {}",
+                    self.name,
+                    Value::Object((*item).clone())
+                )
+            });
+        let is_allowed = |finding: &Value| {
+            self.expected.iter().any(|item| matches(item, finding))
+                || self
+                    .may
+                    .iter()
+                    .any(|check| finding.get("check").and_then(Value::as_str) == Some(check))
+        };
+        let surplus = judged
+            .iter()
+            .filter(|finding| !is_allowed(finding))
+            .map(|finding| format!("{}: must not be found: {finding}", self.name));
+        missing.chain(surplus).collect()
+    }
+
+    /// Says what was found on the good side, where nothing may be.
+    pub fn differences_on_good(&self, findings: &[Value]) -> Vec<String> {
+        judged(findings)
+            .iter()
+            .map(|finding| format!("{} put right: must not be found: {finding}", self.name))
+            .collect()
+    }
+}
+
+/// The findings that the expectations speak about.
+fn judged(findings: &[Value]) -> Vec<&Value> {
+    let is_judged = |finding: &&Value| {
+        let text = |key: &str| finding.get(key).and_then(Value::as_str);
+        text("check").is_some_and(|check| CHECKS.contains(&check))
+            && text("outcome") != Some("undeclared")
+    };
+    findings.iter().filter(is_judged).collect()
+}
+
+/// Whether a finding has every key of the item, with an equal value.
+fn matches(item: &Map<String, Value>, finding: &Value) -> bool {
+    item.iter()
+        .all(|(key, value)| finding.get(key) == Some(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn case(name: &str) -> Case {
+        cases()
+            .unwrap()
+            .into_iter()
+            .find(|case| case.name == name)
+            .unwrap()
+    }
+
+    #[test]
+    fn every_case_has_its_records() {
+        let cases = cases().unwrap();
+        assert!(cases.len() >= 40, "{}", cases.len());
+        for case in &cases {
+            assert!(case.bad().join("runs.jsonl").is_file(), "{}", case.name);
+            assert!(case.fires() || !case.title.is_empty(), "{}", case.name);
+        }
+        for check in CHECKS {
+            let fires = |case: &&Case| {
+                case.expected
+                    .iter()
+                    .any(|item| item["check"] == json!(check))
+            };
+            assert!(cases.iter().any(|case| fires(&case)), "no case for {check}");
+        }
+    }
+
+    #[test]
+    fn a_missing_and_a_surplus_finding_are_told() {
+        let case = case("B009");
+        let right = json!({"check": "token/prefix", "outcome": "violation", "run_id": "run", "rollout_id": "r1",
+            "call_id": "c2", "position": 2, "position_in": "prompt", "message": "not compared"});
+        assert_eq!(
+            case.differences_on_bad(std::slice::from_ref(&right)),
+            Vec::<String>::new()
+        );
+        assert_eq!(case.differences_on_bad(&[]).len(), 1);
+        let mut elsewhere = right.clone();
+        elsewhere["position"] = json!(3);
+        assert_eq!(
+            case.differences_on_bad(&[right.clone(), elsewhere]).len(),
+            1
+        );
+        let undeclared = json!({"check": "token/digest", "outcome": "undeclared"});
+        assert_eq!(
+            case.differences_on_bad(&[right.clone(), undeclared]),
+            Vec::<String>::new()
+        );
+        assert_eq!(case.differences_on_good(&[right]).len(), 1);
+    }
+}
