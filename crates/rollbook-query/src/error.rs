@@ -167,3 +167,34 @@ impl From<rollbook_lake::Error> for Error {
         Self::new(kind, error.to_string()).caused_by(error)
     }
 }
+
+impl From<rollbook_import::Error> for Error {
+    fn from(error: rollbook_import::Error) -> Self {
+        use rollbook_import::ErrorKind as Import;
+        let kind = match error.kind() {
+            Import::NotFound => ErrorKind::NotFound,
+            Import::Unsupported => ErrorKind::Unsupported,
+            Import::Corrupt => ErrorKind::Corrupt,
+            Import::Unavailable => ErrorKind::Unavailable,
+            _ => ErrorKind::Invalid,
+        };
+        Self::new(kind, error.to_string()).caused_by(error)
+    }
+}
+
+/// A write's preparation reads through this crate, and hands its failures down to the commit.
+impl From<Error> for rollbook_lake::Error {
+    fn from(error: Error) -> Self {
+        use rollbook_lake::ErrorKind as Lake;
+        let kind = match error.kind() {
+            ErrorKind::Invalid => Lake::Invalid,
+            ErrorKind::NotFound => Lake::NotFound,
+            ErrorKind::Conflict => Lake::Conflict,
+            ErrorKind::Unsupported => Lake::Unsupported,
+            ErrorKind::Corrupt => Lake::Corrupt,
+            ErrorKind::Unavailable => Lake::Unavailable,
+            ErrorKind::Denied => Lake::Denied,
+        };
+        Self::new(kind, error.to_string()).with_source(error)
+    }
+}
