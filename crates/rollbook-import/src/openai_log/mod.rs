@@ -29,6 +29,7 @@
 //!
 //! Memory is that of one batch, 16 bytes a rollout and 32 bytes a call with several choices.
 
+mod call;
 mod choices;
 mod kept;
 mod keys;

@@ -80,7 +80,7 @@ pub(super) fn request(text: &str) -> Parse<Request> {
     each_member(&mut Cursor::new(text), |cursor, key| {
         match key {
             "model" if cursor.peek() == Some(b'"') => {
-                request.model = Some(cursor.string()?.into_owned())
+                request.model = Some(cursor.string()?.into_owned());
             }
             "prompt" | "input_ids" | "token_ids" => request.prompt_ids = client_ids(cursor.skip()?),
             "sampling_params" | "extra_body" => {

@@ -106,7 +106,7 @@ fn choice(cursor: &mut Cursor<'_>, protocol: &mut Option<&'static str>) -> Parse
                 match key {
                     "token_ids" => given = given.take().or(ids_or_null(cursor)?),
                     "prompt_token_ids" if choice.prompt_ids.is_none() => {
-                        choice.prompt_ids = ids_or_null(cursor)?
+                        choice.prompt_ids = ids_or_null(cursor)?;
                     }
                     _ => drop(cursor.skip()?),
                 }
@@ -219,7 +219,7 @@ fn logprobs(cursor: &mut Cursor<'_>, choice: &mut Choice) -> Parse<()> {
                 read.logprobs = Some(list);
             }
             "tokens" if cursor.peek() == Some(b'[') => {
-                cursor.array(|cursor, _| token(cursor, &mut read))?
+                cursor.array(|cursor, _| token(cursor, &mut read))?;
             }
             "top_logprobs" => read.is_rich |= is_rich(cursor.skip()?),
             _ => drop(cursor.skip()?),

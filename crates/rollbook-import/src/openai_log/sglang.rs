@@ -127,10 +127,10 @@ fn meta(cursor: &mut Cursor<'_>) -> Parse<Meta> {
             "weight_version" | "weight_versions" => versions(cursor, &mut meta.versions)?,
             "finish_reason" => finish_reason(cursor, &mut meta.ended)?,
             "output_token_logprobs" if cursor.peek() == Some(b'[') => {
-                meta.output = Some(triples(cursor)?)
+                meta.output = Some(triples(cursor)?);
             }
             "input_token_logprobs" if cursor.peek() == Some(b'[') => {
-                meta.input = Some(triples(cursor)?.ids)
+                meta.input = Some(triples(cursor)?.ids);
             }
             _ => drop(cursor.skip()?),
         }

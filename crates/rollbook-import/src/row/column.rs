@@ -133,9 +133,9 @@ impl Column {
                 is_json,
             } => {
                 if *is_json {
-                    read_json(cursor, text)?
+                    read_json(cursor, text)?;
                 } else {
-                    text.push_str(&scalar::text(cursor)?)
+                    text.push_str(&scalar::text(cursor)?);
                 }
                 ends.push(end_of(text.len())?);
             }
@@ -294,7 +294,9 @@ impl Column {
                 item.truncate(last(ends));
             }
             Values::Struct { children } => {
-                children.iter_mut().for_each(|child| child.truncate(rows))
+                for child in children {
+                    child.truncate(rows);
+                }
             }
             Values::Map { ends, keys, values } => {
                 ends.truncate(rows);
