@@ -25,7 +25,11 @@ pub(crate) struct Constants {
 
 impl Constants {
     /// Reads the constant arguments of a window call; `first` is the position of the first of them.
-    pub(crate) fn of_call(function: &'static Function, first: usize, args: &PartitionEvaluatorArgs) -> Result<Self> {
+    pub(crate) fn of_call(
+        function: &'static Function,
+        first: usize,
+        args: &PartitionEvaluatorArgs,
+    ) -> Result<Self> {
         let Some(batch) = NO_COLUMNS.as_ref() else {
             return internal_err!("no batch without columns");
         };
@@ -37,7 +41,10 @@ impl Constants {
                 Err(_) => None,
             };
             let Some(value) = value else {
-                let name = function.params.get(position).map_or("?", |param| param.name);
+                let name = function
+                    .params
+                    .get(position)
+                    .map_or("?", |param| param.name);
                 return plan_err!("{}: {name} must be a constant, not {expr}", function.name);
             };
             given.push(value);
@@ -46,7 +53,11 @@ impl Constants {
     }
 
     /// Completes the given constants with the defaults of those that are missing.
-    pub(crate) fn new(function: &'static Function, first: usize, given: Vec<ScalarValue>) -> Result<Self> {
+    pub(crate) fn new(
+        function: &'static Function,
+        first: usize,
+        given: Vec<ScalarValue>,
+    ) -> Result<Self> {
         let mut values = vec![ScalarValue::Null; first];
         values.extend(given);
         for param in function.params.iter().skip(values.len()) {
@@ -56,11 +67,15 @@ impl Constants {
     }
 
     fn value(&self, name: &str, data_type: &DataType) -> Result<ScalarValue> {
-        let position = self.function.params.iter().position(|param| param.name == name);
-        match position.and_then(|position| self.values.get(position)) {
-            Some(value) => value.cast_to(data_type),
-            None => internal_err!("{} has no argument {name}", self.function.name),
-        }
+        let position = self
+            .function
+            .params
+            .iter()
+            .position(|param| param.name == name);
+        let Some(value) = position.and_then(|position| self.values.get(position)) else {
+            return internal_err!("{} has no argument {name}", self.function.name);
+        };
+        value.cast_to(data_type)
     }
 
     /// Returns an integer, or null.
@@ -73,30 +88,35 @@ impl Constants {
 
     /// Returns a number that is not null.
     pub(crate) fn number(&self, name: &str) -> Result<f64> {
-        match self.value(name, &DataType::Float64)? {
-            ScalarValue::Float64(Some(value)) => Ok(value),
-            _ => plan_err!("{}: {name} must not be null", self.function.name),
-        }
+        let ScalarValue::Float64(Some(value)) = self.value(name, &DataType::Float64)? else {
+            return plan_err!("{}: {name} must not be null", self.function.name);
+        };
+        Ok(value)
     }
 
     /// Returns a boolean that is not null.
     pub(crate) fn boolean(&self, name: &str) -> Result<bool> {
-        match self.value(name, &DataType::Boolean)? {
-            ScalarValue::Boolean(Some(value)) => Ok(value),
-            _ => plan_err!("{}: {name} must not be null", self.function.name),
-        }
+        let ScalarValue::Boolean(Some(value)) = self.value(name, &DataType::Boolean)? else {
+            return plan_err!("{}: {name} must not be null", self.function.name);
+        };
+        Ok(value)
     }
 
     /// Returns which of the words an argument is.
     pub(crate) fn choice<T: Copy>(&self, name: &str, choices: &[(&str, T)]) -> Result<T> {
         let value = self.value(name, &DataType::Utf8)?;
         let word = value.try_as_str().flatten().unwrap_or("NULL");
-        match choices.iter().find(|(known, _)| *known == word) {
-            Some((_, choice)) => Ok(*choice),
-            None => {
-                let known = choices.iter().map(|(known, _)| format!("'{known}'")).collect::<Vec<_>>().join(", ");
-                plan_err!("{}: {name} must be one of {known}, not {word}", self.function.name)
-            }
+        if let Some((_, choice)) = choices.iter().find(|(known, _)| *known == word) {
+            return Ok(*choice);
         }
+        let known: Vec<String> = choices
+            .iter()
+            .map(|(known, _)| format!("'{known}'"))
+            .collect();
+        let known = known.join(", ");
+        plan_err!(
+            "{}: {name} must be one of {known}, not {word}",
+            self.function.name
+        )
     }
 }

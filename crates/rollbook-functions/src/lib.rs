@@ -1,7 +1,7 @@
 //! The SQL functions of Rollbook: token lists, credit windows, packing, call chains and exact sums.
 //!
 //! A function is one folder, `src/<family>/<name>/`, with its definition, its code and its `.slt`; one line in the list of its family makes
-//! it known. [`functions`] lists them all in the order of the documentation. They are ordinary DataFusion functions that read no table, so
+//! it known. [`functions`] lists them all in the order of the documentation. They are ordinary `DataFusion` functions that read no table, so
 //! they work in any query and in any session they are registered in.
 //!
 //! Every function takes its arguments by position. Names (`eps => 1e-4`) and omitted arguments are resolved before planning, from the

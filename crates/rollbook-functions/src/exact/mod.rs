@@ -5,6 +5,8 @@ mod exact_avg;
 mod exact_sum;
 mod groups;
 mod superaccumulator;
+#[cfg(test)]
+mod tests;
 mod udaf;
 
 pub(crate) use exact_avg::EXACT_AVG;

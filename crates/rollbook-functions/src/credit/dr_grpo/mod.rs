@@ -13,7 +13,16 @@ pub(crate) const DR_GRPO: Function = Function {
     family: "credit",
     version: 1,
     kind: Kind::Window(|| CreditWindow::udwf(Name::DrGrpo)),
-    params: &[VALUE, ROLLOUT_ID, SINGLETON, ZERO_VARIANCE, MISSING, NAN, GROUP_SIZE, INCOMPLETE],
+    params: &[
+        VALUE,
+        ROLLOUT_ID,
+        SINGLETON,
+        ZERO_VARIANCE,
+        MISSING,
+        NAN,
+        GROUP_SIZE,
+        INCOMPLETE,
+    ],
     returns: "double",
     doc: "Returns a rollout's value less the mean of its group.",
     definition: concat!(

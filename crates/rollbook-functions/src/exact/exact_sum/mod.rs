@@ -9,7 +9,11 @@ pub(crate) const EXACT_SUM: Function = Function {
     family: "exact",
     version: 1,
     kind: Kind::Aggregate(|| ExactAggregate::udaf(&EXACT_SUM, false)),
-    params: &[Param::required("value", "double | bigint", "The numbers to sum.")],
+    params: &[Param::required(
+        "value",
+        "double | bigint",
+        "The numbers to sum.",
+    )],
     returns: "double | bigint",
     doc: "Returns the sum of all values as if computed without rounding, rounded once to the nearest double.",
     definition: "\
@@ -19,6 +23,8 @@ The same set of values gives the same bits in any order, on any number of thread
 - A NaN, or infinities of both signs, give NaN; infinities of one sign give that infinity. A sum beyond the doubles is infinite.\n\
 - Integers give a bigint; a sum that is none is an error.\n\
 - With `OVER (…)` it is a window function over any frame.",
-    source: Some("R. Neal, Fast exact summation using small and large superaccumulators, arXiv 1505.05571; equals Python's math.fsum"),
+    source: Some(
+        "R. Neal, Fast exact summation using small and large superaccumulators, arXiv 1505.05571; equals Python's math.fsum",
+    ),
     slt: include_str!("exact_sum.slt"),
 };

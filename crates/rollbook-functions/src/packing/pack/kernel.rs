@@ -67,7 +67,7 @@ mod tests {
                 free.len() - 1
             });
             free[bin] -= lengths[row];
-            bin_of[row] = bin as i64;
+            bin_of[row] = i64::try_from(bin).unwrap();
         }
         bin_of
     }
@@ -82,8 +82,9 @@ mod tests {
         fn bins_are_filled_within_bounds_and_numbered_without_gaps(lengths in proptest::collection::vec(1..=100i64, 1..200)) {
             let bins = best_fit_decreasing(&lengths, 100);
             let count = bins.iter().max().unwrap() + 1;
-            let mut filled = vec![0; count as usize];
-            bins.iter().zip(&lengths).for_each(|(bin, length)| filled[*bin as usize] += length);
+            let place = |bin: i64| usize::try_from(bin).unwrap();
+            let mut filled = vec![0; place(count)];
+            bins.iter().zip(&lengths).for_each(|(bin, length)| filled[place(*bin)] += length);
             prop_assert!(filled.iter().all(|tokens| (1..=100).contains(tokens)));
             // Johnson's bound, against the least number of bins that the tokens could need.
             let least = (lengths.iter().sum::<i64>() + 99) / 100;

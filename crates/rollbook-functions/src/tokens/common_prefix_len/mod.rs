@@ -7,7 +7,8 @@ use arrow::datatypes::DataType;
 use datafusion_common::utils::take_function_args;
 use datafusion_common::{Result, exec_datafusion_err};
 use datafusion_expr::{
-    ColumnarValue, Documentation, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    ColumnarValue, Documentation, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    Volatility,
 };
 
 use super::lists::{TokenLists, result, rows, token_list_type};
@@ -63,7 +64,9 @@ impl ScalarUDFImpl for CommonPrefixLen {
     fn coerce_types(&self, arg_types: &[DataType]) -> Result<Vec<DataType>> {
         check_count(&COMMON_PREFIX_LEN, arg_types.len())?;
         let types = arg_types.iter().enumerate();
-        types.map(|(position, given)| token_list_type(&COMMON_PREFIX_LEN, position, given)).collect()
+        types
+            .map(|(position, given)| token_list_type(&COMMON_PREFIX_LEN, position, given))
+            .collect()
     }
 
     fn return_type(&self, _arg_types: &[DataType]) -> Result<DataType> {
@@ -80,7 +83,9 @@ impl ScalarUDFImpl for CommonPrefixLen {
         let lengths = (0..rows(args.number_rows, &args.args)).map(|row| {
             let pair = left.row(row)?.zip(right.row(row)?);
             let length = pair.map(|(left, right)| i32::try_from(common_prefix(left, right)));
-            length.transpose().map_err(|source| exec_datafusion_err!("common_prefix_len: {source}"))
+            length
+                .transpose()
+                .map_err(|source| exec_datafusion_err!("common_prefix_len: {source}"))
         });
         let lengths = lengths.collect::<Result<Int32Array>>()?;
         result(Arc::new(lengths), &args.args)
