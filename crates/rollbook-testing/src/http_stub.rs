@@ -225,11 +225,11 @@ fn listing(objects: &BTreeMap<String, Vec<u8>>, request: &Request) -> Vec<u8> {
             continue;
         };
         if key.starts_with(&prefix) && key > after.as_str() {
-            contents += &format!(
+            contents.extend([format!(
                 "<Contents><Key>{key}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>\
                  <ETag>\"stub\"</ETag><Size>{}</Size></Contents>",
                 bytes.len()
-            );
+            )]);
         }
     }
     format!("<ListBucketResult><IsTruncated>false</IsTruncated>{contents}</ListBucketResult>")
@@ -245,7 +245,7 @@ fn delete(objects: &mut BTreeMap<String, Vec<u8>>, request: &Request) -> Vec<u8>
     {
         let key = rest.split('<').next().unwrap_or_default();
         objects.remove(&format!("{}/{key}", request.path.trim_end_matches('/')));
-        deleted += &format!("<Deleted><Key>{key}</Key></Deleted>");
+        deleted.extend(["<Deleted><Key>", key, "</Key></Deleted>"]);
     }
     format!("<DeleteResult>{deleted}</DeleteResult>").into_bytes()
 }

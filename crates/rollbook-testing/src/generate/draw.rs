@@ -110,7 +110,9 @@ impl Zipf {
             })
             .collect();
         let total = total.unwrap_or(sum);
-        table.iter_mut().for_each(|value| *value /= total);
+        for bound in &mut table {
+            *bound /= total;
+        }
         Self(table)
     }
 

@@ -86,6 +86,7 @@ impl<'a> Episode<'a> {
         let rollout = Rollout {
             index: group.index * u64::from(options.group_size) + member,
             group: group.index,
+            member,
             step,
             status: "completed",
             opening_len: pool.system.len() + group.task.len(),
@@ -266,9 +267,10 @@ impl<'a> Episode<'a> {
     /// The tests decide, the judge is near them, the format is nearly always right; each fails now and then.
     fn score(&mut self) {
         let hundredths = |value: f64| (value * 100.0).round() / 100.0;
-        let tests = match self.draw.chance(0.9) {
-            true => f64::from(u8::from(self.draw.chance(self.group.success))),
-            false => (self.draw.fraction() * 1_000.0).round() / 1_000.0,
+        let tests = if self.draw.chance(0.9) {
+            f64::from(u8::from(self.draw.chance(self.group.success)))
+        } else {
+            (self.draw.fraction() * 1_000.0).round() / 1_000.0
         };
         let judge = hundredths((0.7 * tests + 0.3 * self.draw.fraction()).clamp(0.0, 1.0));
         let format = f64::from(u8::from(self.draw.chance(0.95)));

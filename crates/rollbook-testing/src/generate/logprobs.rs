@@ -12,6 +12,7 @@ use super::draw::Draw;
 
 /// Candidates for each token; what lies further down has no weight.
 const CANDIDATES: usize = 32;
+const LANES: usize = 8;
 
 /// The logprob of one sampled token.
 pub(super) fn draw_logprob(draw: &mut Draw) -> f32 {
@@ -44,15 +45,21 @@ pub(super) fn draw_logprob(draw: &mut Draw) -> f32 {
 /// Sums as vector units do, in eight lanes and then pairwise. The order decides which tokens end at exactly zero: small
 /// weights that are summed before they meet the large one are not lost in it.
 fn total(weights: [f32; CANDIDATES]) -> f32 {
-    let mut lanes = [0.0_f32; 8];
-    for row in weights.chunks_exact(8) {
+    let mut lanes = [0.0_f32; LANES];
+    for row in weights.chunks_exact(LANES) {
         lanes
             .iter_mut()
             .zip(row)
             .for_each(|(lane, weight)| *lane += weight);
     }
-    let [a, b, c, d, e, f, g, h] = lanes;
-    ((a + b) + (c + d)) + ((e + f) + (g + h))
+    let mut width = LANES;
+    while width > 1 {
+        width /= 2;
+        for lane in 0..width {
+            lanes[lane] = lanes[2 * lane] + lanes[2 * lane + 1];
+        }
+    }
+    lanes[0]
 }
 
 /// How far the runner-up lies below the top: far, near, or a real choice.
@@ -82,7 +89,8 @@ mod tests {
         let mut draw = Draw::new(3, &[]);
         let drawn: Vec<f32> = (0..100_000).map(|_| draw_logprob(&mut draw)).collect();
         let share = |test: fn(&f32) -> bool| {
-            drawn.iter().filter(|value| test(value)).count() as f64 / 100_000.0
+            let count = drawn.iter().filter(|value| test(value)).count();
+            f64::from(u32::try_from(count).unwrap()) / 100_000.0
         };
         let (zero, near, positive) = (
             share(|x| *x == 0.0),

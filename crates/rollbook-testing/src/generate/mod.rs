@@ -209,6 +209,8 @@ pub struct Summary {
     pub prompt_tokens: u64,
     /// Prompt tokens that no earlier context of the same rollout holds.
     pub new_tokens: u64,
+    /// The same where a base may lie in another rollout.
+    pub new_tokens_in_run: u64,
     /// Output tokens.
     pub sampled_tokens: u64,
     /// Length of the longest prompt.
@@ -248,6 +250,7 @@ impl fmt::Display for Summary {
             "new prompt tokens   {:>15}  {blow_up:.1} times fewer",
             self.new_tokens
         )?;
+        writeln!(f, "  new in the run    {:>15}", self.new_tokens_in_run)?;
         writeln!(f, "sampled tokens      {:>15}", self.sampled_tokens)?;
         writeln!(
             f,

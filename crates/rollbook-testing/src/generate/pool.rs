@@ -148,10 +148,7 @@ struct Phrases {
 
 impl Phrases {
     fn new(draw: &mut Draw) -> Self {
-        let mut ids: Vec<i32> = (0..FIRST_MARKER).collect();
-        for i in (1..ids.len()).rev() {
-            ids.swap(i, draw.below(i + 1));
-        }
+        let ids = ids_by_popularity(draw);
         let words = Zipf::new(ids.len(), 1.1);
         let (mut tokens, mut ends) = (Vec::new(), Vec::with_capacity(PHRASES));
         for _ in 0..PHRASES {
@@ -179,6 +176,15 @@ impl Phrases {
         };
         &self.tokens[start..self.ends[phrase]]
     }
+}
+
+/// All ids of text, the most popular first: tokenizers number what is frequent low, by and large.
+fn ids_by_popularity(draw: &mut Draw) -> Vec<i32> {
+    let mut ids: Vec<(f64, i32)> = (0..FIRST_MARKER)
+        .map(|id| (draw.normal(f64::from(id + 1_000).ln(), 1.5), id))
+        .collect();
+    ids.sort_by(|one, other| one.0.total_cmp(&other.0));
+    ids.into_iter().map(|(_, id)| id).collect()
 }
 
 /// A hundred lines, numbered as agents' tools print them.

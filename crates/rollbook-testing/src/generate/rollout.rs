@@ -103,6 +103,8 @@ pub struct Rollout {
     pub index: u64,
     /// The group it belongs to, from 0.
     pub group: u64,
+    /// Its place in the group, from 0.
+    pub member: u64,
     /// Trainer step at dispatch.
     pub step: i64,
     /// `completed`, `truncated` or `failed`.
@@ -151,6 +153,16 @@ impl Rollout {
         }
     }
 
+    /// How many tokens of the suffix no earlier context of the run holds, as far as its opening goes.
+    fn new_in_run(&self, call: &Call) -> usize {
+        match (call.transition, self.index, self.member) {
+            (Transition::First, 0, _) => call.suffix.len(),
+            (Transition::First, _, 0) => call.suffix.len() - self.system_len,
+            (Transition::First, _, _) => 0,
+            _ => call.suffix.len(),
+        }
+    }
+
     /// Adds this rollout to a summary.
     pub fn count(&self, summary: &mut Summary) {
         summary.rollouts += 1;
@@ -159,6 +171,7 @@ impl Rollout {
             summary.prompt_tokens += call.prompt_len() as u64;
             summary.prompt_len_max = summary.prompt_len_max.max(call.prompt_len());
             summary.new_tokens += call.suffix.len() as u64;
+            summary.new_tokens_in_run += self.new_in_run(call) as u64;
             summary.sampled_tokens += call.output.len() as u64;
             summary.exact_zero +=
                 call.logprobs.iter().filter(|value| **value == 0.0).count() as u64;

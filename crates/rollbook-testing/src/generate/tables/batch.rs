@@ -123,13 +123,13 @@ impl Batch {
                 format!("{} has no column {unknown}", self.table.name),
             ));
         }
-        let rows = self.columns.values().next().map_or(0, |array| array.len());
+        let rows = self.columns.values().next().map_or(0, Array::len);
         let (mut fields, mut arrays) = (Vec::new(), Vec::new());
         for field in schema.fields() {
             match self.columns.get(field.name().as_str()) {
                 Some(array) => arrays.push(Arc::clone(array)),
                 None if columns == Columns::All => {
-                    arrays.push(new_null_array(field.data_type(), rows))
+                    arrays.push(new_null_array(field.data_type(), rows));
                 }
                 None => continue,
             }
