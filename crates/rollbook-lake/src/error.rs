@@ -87,7 +87,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
         for (index, (key, value)) in self.context.iter().enumerate() {
-            write!(f, "{} {key}: {value}", if index == 0 { " (" } else { "," }.trim_end_matches(' '))?;
+            write!(f, "{}{key}: {value}", if index == 0 { " (" } else { ", " })?;
         }
         if !self.context.is_empty() {
             f.write_str(")")?;

@@ -27,7 +27,7 @@ impl Lake {
     pub async fn init(url: &str, options: LakeOptions) -> Result<Self> {
         let opened = open_store(url, &options.env, Folder::Create)?;
         if opened.has_bucket {
-            check_bucket(&opened.store).await?;
+            check_bucket(&opened.store, &opened.url).await?;
         }
         Self::init_with_store(&opened.url, opened.store, options).await
     }

@@ -31,7 +31,7 @@ impl Lake {
         let found = read_identity(&opened.store, &opened.url).await;
         if opened.has_bucket && matches!(&found, Err(error) if error.kind() == Kind::NotFound) {
             // Stores answer alike for a missing key and a missing bucket; a listing tells them apart.
-            check_bucket(&opened.store).await?;
+            check_bucket(&opened.store, &opened.url).await?;
         }
         Ok(new_lake(&opened.url, opened.store, found?.lake_id, options))
     }
@@ -77,9 +77,9 @@ pub(super) async fn read_identity(store: &Arc<dyn ObjectStore>, url: &str) -> Re
 }
 
 /// Lists one key, which fails with its own error where the bucket is missing or closed.
-pub(super) async fn check_bucket(store: &Arc<dyn ObjectStore>) -> Result<()> {
+pub(super) async fn check_bucket(store: &Arc<dyn ObjectStore>, url: &str) -> Result<()> {
     match store.list(None).next().await {
-        Some(Err(error)) => Err(store_error(error, "list", "")),
+        Some(Err(error)) => Err(store_error(error, "list", "").with("url", url)),
         Some(Ok(_)) | None => Ok(()),
     }
 }

@@ -6,6 +6,9 @@ use object_store::Error as StoreError;
 
 use crate::error::{Error, Kind};
 
+/// Characters of a cause that are shown.
+const CAUSE_CHARS: usize = 300;
+
 /// Maps a store's error; `doing` says what was tried, as in "read".
 pub(crate) fn store_error(error: StoreError, doing: &str, path: &str) -> Error {
     let text = chain(&error);
@@ -27,7 +30,8 @@ pub(crate) fn store_error(error: StoreError, doing: &str, path: &str) -> Error {
         _ => Error::new(Kind::Unavailable, format!("cannot {doing}: the store is unreachable or failed"))
             .with_remedy("check the endpoint and the network, then run it again: nothing is doubled"),
     };
-    failure.with("path", path).with("cause", innermost(&error)).with_source(error)
+    let failure = if path.is_empty() { failure } else { failure.with("path", path) };
+    failure.with("cause", innermost(&error)).with_source(error)
 }
 
 fn denied(doing: &str) -> Error {
@@ -66,6 +70,37 @@ fn innermost(error: &StoreError) -> String {
     while let Some(cause) = last.source() {
         last = cause;
     }
-    let line: String = last.to_string().chars().map(|c| if c.is_control() { ' ' } else { c }).take(300).collect();
-    line
+    let text = last.to_string();
+    let said = match (element(&text, "Code"), element(&text, "Message")) {
+        (Some(code), Some(message)) => format!("{code}: {message}"),
+        (Some(code), None) => code.to_owned(),
+        _ => text,
+    };
+    said.chars().map(|c| if c.is_control() { ' ' } else { c }).take(CAUSE_CHARS).collect()
+}
+
+/// Reads one element off S3's XML.
+fn element<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let (_, rest) = text.split_once(&format!("<{name}>"))?;
+    rest.split_once(&format!("</{name}>")).map(|(inside, _)| inside)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(body: &str) -> StoreError {
+        StoreError::Generic { store: "S3", source: body.to_owned().into() }
+    }
+
+    #[test]
+    fn s3_answers_become_kinds_with_a_short_cause() {
+        let xml = "403 Forbidden: <Error><Code>SignatureDoesNotMatch</Code><Message>wrong\u{1b}[31m key</Message></Error>";
+        let error = store_error(answer(xml), "list", "");
+        assert_eq!(error.kind(), Kind::Denied);
+        assert_eq!(error.context(), [("cause", "SignatureDoesNotMatch: wrong [31m key".to_owned())]);
+        let missing = store_error(answer("404 Not Found: <Error><Code>NoSuchBucket</Code></Error>"), "list", "");
+        assert_eq!((missing.kind(), missing.message()), (Kind::NotFound, "the bucket does not exist"));
+        assert_eq!(store_error(answer("connection refused"), "read", "x").kind(), Kind::Unavailable);
+    }
 }
