@@ -12,7 +12,7 @@ pub(crate) use checkpoint::{CHECKPOINT_EVERY, checkpoint};
 pub(crate) use read::{CommitActions, read_commit};
 pub(crate) use write::{CommitSpec, commit_text};
 
-/// Tag of a file whose step and group_id wait for their rollout.
+/// Tag of a file whose `step` and `group_id` wait for their rollout.
 const TAG_UNRESOLVED: &str = "rollbook.unresolved";
 /// Tag of a file whose rows were checked to be in order.
 const TAG_SORTED: &str = "rollbook.sorted";

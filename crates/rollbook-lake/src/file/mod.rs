@@ -25,28 +25,28 @@ pub struct DataFile {
     pub size: u64,
     /// Number of rows.
     pub rows: u64,
-    /// Smallest and largest run_id; `None` where the table has none, or no row has one.
+    /// Smallest and largest `run_id`; `None` where the table has none, or no row has one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub run_id: Option<(String, String)>,
     /// Smallest and largest step.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub step: Option<(i64, i64)>,
-    /// Smallest and largest group_id.
+    /// Smallest and largest `group_id`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub group_id: Option<(String, String)>,
     /// Rows whose step is null.
     #[serde(default)]
     pub step_nulls: u64,
-    /// Rows whose group_id is null.
+    /// Rows whose `group_id` is null.
     #[serde(default)]
     pub group_nulls: u64,
-    /// Whether step and group_id still wait for their rollout, so that scans must join rollouts.
+    /// Whether `step` and `group_id` still wait for their rollout, so that scans must join rollouts.
     #[serde(default)]
     pub unresolved: bool,
     /// Whether the rows are in the order of [`sort_columns`], nulls last.
     #[serde(default)]
     pub sorted: bool,
-    /// Largest prompt_len (calls).
+    /// Largest `prompt_len` (calls).
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub max_prompt_len: Option<i32>,
     /// Delta statistics: JSON with numRecords, minValues, maxValues, nullCount.

@@ -16,10 +16,25 @@ use crate::file::order::sort_columns;
 const ZSTD_LEVEL: i32 = 3;
 const DATA_PAGE_BYTES: usize = 1 << 20;
 /// Keys that a lookup prunes pages by.
-const PAGE_STATISTICS: [&str; 6] = ["run_id", "step", "group_id", "rollout_id", "call_id", "build_id"];
+const PAGE_STATISTICS: [&str; 6] = [
+    "run_id",
+    "step",
+    "group_id",
+    "rollout_id",
+    "call_id",
+    "build_id",
+];
 /// Text that hardly repeats within a file, so that a dictionary only costs.
-const DISTINCT: [&str; 8] =
-    ["call_id", "parent_call_id", "record_id", "score_id", "request_id", "response_id", "output_text", "content"];
+const DISTINCT: [&str; 8] = [
+    "call_id",
+    "parent_call_id",
+    "record_id",
+    "score_id",
+    "request_id",
+    "response_id",
+    "output_text",
+    "content",
+];
 
 /// Returns the writer properties of a table's files.
 pub(super) fn properties(table: &Table, schema: &Schema) -> Result<WriterProperties> {
@@ -63,12 +78,21 @@ fn sorting(table: &Table, schema: &Schema) -> Option<Vec<SortingColumn>> {
         return None;
     }
     let columns = ArrowSchemaConverter::new().convert(schema).ok()?;
-    let place = |name: &str| columns.columns().iter().position(|leaf| leaf.path().string() == name);
+    let place = |name: &str| {
+        columns
+            .columns()
+            .iter()
+            .position(|leaf| leaf.path().string() == name)
+    };
     sort_columns(table)
         .into_iter()
         .map(|name| {
             let column_idx = i32::try_from(place(name)?).ok()?;
-            Some(SortingColumn { column_idx, descending: false, nulls_first: false })
+            Some(SortingColumn {
+                column_idx,
+                descending: false,
+                nulls_first: false,
+            })
         })
         .collect()
 }

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::{max, max_string, min, min_string};
 use arrow::datatypes::{
-    DataType, Field, Float32Type, Float64Type, Int32Type, Int64Type, TimeUnit, TimestampMicrosecondType,
+    DataType, Field, Float32Type, Float64Type, Int32Type, Int64Type, TimeUnit,
+    TimestampMicrosecondType,
 };
 use chrono::{DateTime, SecondsFormat};
 use rollbook_schema::Table;
@@ -70,8 +71,12 @@ impl StatsBuilder {
                 let is_json = table.column(name).is_some_and(|column| column.is_json);
                 !is_json && (name.ends_with("_id") || WORDS.contains(&name))
             }
-            DataType::Int32 | DataType::Int64 | DataType::Float32 | DataType::Float64 | DataType::Boolean => true,
-            DataType::Timestamp(TimeUnit::Microsecond, _) => true,
+            DataType::Int32
+            | DataType::Int64
+            | DataType::Float32
+            | DataType::Float64
+            | DataType::Boolean
+            | DataType::Timestamp(TimeUnit::Microsecond, _) => true,
             _ => false,
         };
         let columns: Vec<_> = fields
@@ -81,7 +86,11 @@ impl StatsBuilder {
             .map(|(index, field)| (index, field.name().clone()))
             .collect();
         let stats = columns.iter().map(|_| ColumnStats::default()).collect();
-        Self { columns, stats, rows: 0 }
+        Self {
+            columns,
+            stats,
+            rows: 0,
+        }
     }
 
     pub(super) fn update(&mut self, batch: &RecordBatch) {
@@ -102,14 +111,17 @@ impl StatsBuilder {
         let (mut low, mut high, mut nulls) = (Map::new(), Map::new(), Map::new());
         for ((_, name), stats) in self.columns.iter().zip(&self.stats) {
             nulls.insert(name.clone(), json!(stats.nulls));
-            let Some(bounds) = stats.bounds.as_ref().filter(|_| !stats.has_nan) else { continue };
+            let Some(bounds) = stats.bounds.as_ref().filter(|_| !stats.has_nan) else {
+                continue;
+            };
             let (smallest, largest) = bounds_json(name, bounds);
             if let (Some(smallest), Some(largest)) = (smallest, largest) {
                 low.insert(name.clone(), smallest);
                 high.insert(name.clone(), largest);
             }
         }
-        json!({ "numRecords": self.rows, "minValues": low, "maxValues": high, "nullCount": nulls }).to_string()
+        json!({ "numRecords": self.rows, "minValues": low, "maxValues": high, "nullCount": nulls })
+            .to_string()
     }
 }
 
@@ -117,7 +129,10 @@ fn bounds_of(array: &ArrayRef) -> Option<Bounds> {
     match array.data_type() {
         DataType::Utf8 => {
             let texts = array.as_string::<i32>();
-            Some(Bounds::Text(min_string(texts)?.to_owned(), max_string(texts)?.to_owned()))
+            Some(Bounds::Text(
+                min_string(texts)?.to_owned(),
+                max_string(texts)?.to_owned(),
+            ))
         }
         DataType::Int32 => {
             let numbers = array.as_primitive::<Int32Type>();
@@ -145,8 +160,16 @@ fn bounds_of(array: &ArrayRef) -> Option<Bounds> {
 
 fn has_nan(array: &ArrayRef) -> bool {
     match array.data_type() {
-        DataType::Float32 => array.as_primitive::<Float32Type>().iter().flatten().any(f32::is_nan),
-        DataType::Float64 => array.as_primitive::<Float64Type>().iter().flatten().any(f64::is_nan),
+        DataType::Float32 => array
+            .as_primitive::<Float32Type>()
+            .iter()
+            .flatten()
+            .any(f32::is_nan),
+        DataType::Float64 => array
+            .as_primitive::<Float64Type>()
+            .iter()
+            .flatten()
+            .any(f64::is_nan),
         _ => false,
     }
 }
@@ -173,8 +196,15 @@ fn bounds_json(name: &str, bounds: &Bounds) -> (Option<Value>, Option<Value>) {
         }
         Bounds::Float(..) => (None, None),
         Bounds::Text(low, high) => {
-            let chars = if KEYS.contains(&name) { KEY_CHARS } else { TEXT_CHARS };
-            (Some(json!(text_bounds::lower(low, chars))), text_bounds::upper(high, chars).map(Value::from))
+            let chars = if KEYS.contains(&name) {
+                KEY_CHARS
+            } else {
+                TEXT_CHARS
+            };
+            (
+                Some(json!(text_bounds::lower(low, chars))),
+                text_bounds::upper(high, chars).map(Value::from),
+            )
         }
         Bounds::Time(low, high) => {
             // Delta's times are milliseconds here: round outwards.
@@ -185,7 +215,8 @@ fn bounds_json(name: &str, bounds: &Bounds) -> (Option<Value>, Option<Value>) {
 }
 
 fn time(millis: i64) -> Option<Value> {
-    DateTime::from_timestamp_millis(millis).map(|time| json!(time.to_rfc3339_opts(SecondsFormat::Millis, true)))
+    DateTime::from_timestamp_millis(millis)
+        .map(|time| json!(time.to_rfc3339_opts(SecondsFormat::Millis, true)))
 }
 
 /// What a scan and a key search need from a file's statistics.
@@ -214,14 +245,29 @@ struct StatsText {
 
 /// Reads the ranges back from Delta's JSON, so that the log alone rebuilds a file's description.
 pub(crate) fn ranges_of_stats(text: &str) -> Result<Ranges> {
-    let stats: StatsText = serde_json::from_str(text)
-        .map_err(|source| Error::new(Kind::Corrupt, "a file's statistics cannot be read").with_source(source))?;
+    let stats: StatsText = serde_json::from_str(text).map_err(|source| {
+        Error::new(Kind::Corrupt, "a file's statistics cannot be read").with_source(source)
+    })?;
     let texts = |name: &str| {
         let low = stats.min_values.get(name)?.as_str()?;
-        Some((low.to_owned(), stats.max_values.get(name)?.as_str()?.to_owned()))
+        Some((
+            low.to_owned(),
+            stats.max_values.get(name)?.as_str()?.to_owned(),
+        ))
     };
-    let numbers = |name: &str| Some((stats.min_values.get(name)?.as_i64()?, stats.max_values.get(name)?.as_i64()?));
-    let nulls = |name: &str| stats.null_count.get(name).and_then(Value::as_u64).unwrap_or(0);
+    let numbers = |name: &str| {
+        Some((
+            stats.min_values.get(name)?.as_i64()?,
+            stats.max_values.get(name)?.as_i64()?,
+        ))
+    };
+    let nulls = |name: &str| {
+        stats
+            .null_count
+            .get(name)
+            .and_then(Value::as_u64)
+            .unwrap_or(0)
+    };
     Ok(Ranges {
         rows: stats.num_records,
         run_id: texts("run_id"),

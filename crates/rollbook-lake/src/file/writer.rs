@@ -25,10 +25,10 @@ use tokio::io::AsyncWriteExt;
 use uuid::Uuid;
 
 use crate::error::{Error, Kind, Result};
+use crate::file::DataFile;
 use crate::file::order::{Border, Borders, OrderCheck};
 use crate::file::properties::{properties, requires_order};
 use crate::file::stats::{StatsBuilder, ranges_of_stats};
-use crate::file::DataFile;
 use crate::store::store_error;
 
 /// Below this a file is one PUT; above, it goes up in parts of this size.
@@ -51,7 +51,10 @@ pub struct WriterLimits {
 
 impl Default for WriterLimits {
     fn default() -> Self {
-        Self { row_group_bytes: 64 << 20, file_bytes: 256 << 20 }
+        Self {
+            row_group_bytes: 64 << 20,
+            file_bytes: 256 << 20,
+        }
     }
 }
 
@@ -80,10 +83,23 @@ struct OpenFile {
 }
 
 impl TableWriter {
-    pub(crate) fn new(store: Arc<dyn ObjectStore>, table: &'static Table, limits: WriterLimits) -> Self {
+    pub(crate) fn new(
+        store: Arc<dyn ObjectStore>,
+        table: &'static Table,
+        limits: WriterLimits,
+    ) -> Self {
         let schema = table.physical();
         let borders = Borders::new(&schema);
-        Self { store, table, schema, limits, properties: None, borders, open: None, files: Vec::new() }
+        Self {
+            store,
+            table,
+            schema,
+            limits,
+            properties: None,
+            borders,
+            open: None,
+            files: Vec::new(),
+        }
     }
 
     /// Writes rows.
@@ -110,9 +126,11 @@ impl TableWriter {
     /// Drops what is not finished; files already complete stay on the store, named by nothing.
     pub async fn abort(mut self) -> Result<()> {
         match self.open.take() {
-            Some(mut open) => {
-                open.upload.abort().await.map_err(|error| store_error(error, "abort an upload", &open.path))
-            }
+            Some(mut open) => open
+                .upload
+                .abort()
+                .await
+                .map_err(|error| store_error(error, "abort an upload", &open.path)),
             None => Ok(()),
         }
     }
@@ -130,9 +148,13 @@ impl TableWriter {
 
     /// Ends the row group or the file where the next row allows it and the sizes ask for it.
     async fn cut(&mut self, border: Border) -> Result<()> {
-        let Some(open) = &mut self.open else { return Ok(()) };
+        let Some(open) = &mut self.open else {
+            return Ok(());
+        };
         let group = open.encoder.in_progress_size();
-        let total = usize::try_from(open.uploaded).unwrap_or(usize::MAX).saturating_add(group);
+        let total = usize::try_from(open.uploaded)
+            .unwrap_or(usize::MAX)
+            .saturating_add(group);
         let may_end = border != Border::Inside;
         if border == Border::Run || (may_end && total >= self.limits.file_bytes) {
             return self.close().await;
@@ -149,13 +171,17 @@ impl TableWriter {
         if self.open.is_none() {
             self.open = Some(self.start()?);
         }
-        let Some(open) = &mut self.open else { return Ok(()) };
+        let Some(open) = &mut self.open else {
+            return Ok(());
+        };
         open.order.update(rows)?;
         if requires_order(self.table) && !open.order.is_sorted() {
-            return Err(Error::new(Kind::Invalid, "rows are not in the order of a file")
-                .with("table", &self.table.name)
-                .with("order", crate::sort_columns(self.table).join(", "))
-                .with_remedy("sort them ascending with nulls last"));
+            return Err(
+                Error::new(Kind::Invalid, "rows are not in the order of a file")
+                    .with("table", &self.table.name)
+                    .with("order", crate::sort_columns(self.table).join(", "))
+                    .with_remedy("sort them ascending with nulls last"),
+            );
         }
         open.stats.update(rows);
         open.encoder.write(rows)?;
@@ -165,15 +191,24 @@ impl TableWriter {
     fn start(&mut self) -> Result<OpenFile> {
         let properties = match &self.properties {
             Some(properties) => properties.clone(),
-            None => self.properties.insert(properties(self.table, &self.schema)?).clone(),
+            None => self
+                .properties
+                .insert(properties(self.table, &self.schema)?)
+                .clone(),
         };
         let path = format!("{}/part-{}.parquet", self.table.name, Uuid::new_v4());
         // The Arrow schema in the footer would be the largest part of a small file; the types come back without it.
-        let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
-        let encoder = ArrowWriter::try_new_with_options(Vec::new(), SchemaRef::clone(&self.schema), options)?;
-        let upload =
-            BufWriter::with_capacity(Arc::clone(&self.store), Path::from(path.as_str()), PART_BYTES)
-                .with_max_concurrency(PARTS_IN_FLIGHT);
+        let options = ArrowWriterOptions::new()
+            .with_properties(properties)
+            .with_skip_arrow_metadata(true);
+        let encoder =
+            ArrowWriter::try_new_with_options(Vec::new(), SchemaRef::clone(&self.schema), options)?;
+        let upload = BufWriter::with_capacity(
+            Arc::clone(&self.store),
+            Path::from(path.as_str()),
+            PART_BYTES,
+        )
+        .with_max_concurrency(PARTS_IN_FLIGHT);
         let fields: Vec<_> = self.schema.fields().iter().map(AsRef::as_ref).collect();
         Ok(OpenFile {
             path,
@@ -186,10 +221,15 @@ impl TableWriter {
     }
 
     async fn close(&mut self) -> Result<()> {
-        let Some(mut open) = self.open.take() else { return Ok(()) };
+        let Some(mut open) = self.open.take() else {
+            return Ok(());
+        };
         open.encoder.finish()?;
         open.send().await?;
-        open.upload.shutdown().await.map_err(|error| upload_error(error, &open.path))?;
+        open.upload
+            .shutdown()
+            .await
+            .map_err(|error| upload_error(error, &open.path))?;
         self.files.push(described(&open)?);
         Ok(())
     }
@@ -202,7 +242,10 @@ impl OpenFile {
         self.uploaded += bytes.len() as u64;
         while !bytes.is_empty() {
             let part = bytes.split_to(bytes.len().min(PART_BYTES));
-            self.upload.put(part).await.map_err(|error| store_error(error, "upload", &self.path))?;
+            self.upload
+                .put(part)
+                .await
+                .map_err(|error| store_error(error, "upload", &self.path))?;
         }
         Ok(())
     }
@@ -230,9 +273,10 @@ fn described(open: &OpenFile) -> Result<DataFile> {
 fn upload_error(error: std::io::Error, path: &str) -> Error {
     match error.downcast::<object_store::Error>() {
         Ok(error) => store_error(error, "upload", path),
-        Err(error) => {
-            Error::new(Kind::Unavailable, "cannot upload a file").with("path", path).with("cause", &error).with_source(error)
-        }
+        Err(error) => Error::new(Kind::Unavailable, "cannot upload a file")
+            .with("path", path)
+            .with("cause", &error)
+            .with_source(error),
     }
 }
 
@@ -245,7 +289,9 @@ fn piece_rows(batch: &RecordBatch) -> usize {
 /// Where the piece that begins at `start` ends: at the next border after `rows` rows, never past a run, and at the
 /// latest after four times as many, so that a rollout of any length stays within the bound.
 fn piece_end(borders: &[Border], start: usize, rows: usize) -> usize {
-    let last = borders.len().min(start.saturating_add(rows.saturating_mul(OVERSIZE)));
+    let last = borders
+        .len()
+        .min(start.saturating_add(rows.saturating_mul(OVERSIZE)));
     for (end, border) in borders.iter().enumerate().take(last).skip(start + 1) {
         if *border == Border::Run || (end - start >= rows && *border == Border::Rollout) {
             return end;

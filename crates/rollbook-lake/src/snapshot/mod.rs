@@ -8,9 +8,9 @@ mod state;
 
 pub use entry::{Entry, EntryChange, Kind};
 
-pub(crate) use log::Log;
 pub(crate) use entry::ENTRY_FORMAT;
 pub(crate) use fold::{added, fold};
+pub(crate) use log::Log;
 pub(crate) use state::{encode as encode_state, state_is_due};
 
 use std::collections::BTreeMap;
@@ -72,11 +72,16 @@ impl Snapshot {
 
     /// Iterates over the tables by name.
     pub fn tables(&self) -> impl Iterator<Item = (&str, &TableState)> {
-        self.tables.iter().map(|(name, state)| (name.as_str(), state.as_ref()))
+        self.tables
+            .iter()
+            .map(|(name, state)| (name.as_str(), state.as_ref()))
     }
 
     /// Returns the Delta version of every table.
     pub fn versions(&self) -> BTreeMap<String, u64> {
-        self.tables.iter().map(|(name, state)| (name.clone(), state.version)).collect()
+        self.tables
+            .iter()
+            .map(|(name, state)| (name.clone(), state.version))
+            .collect()
     }
 }

@@ -1,7 +1,10 @@
 //! The lake on a folder: publication, races, crashes, healing, foreign commits, files.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
-#![expect(missing_docs, reason = "tests are named after what they show")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 mod files;
 mod fixture;
