@@ -1,0 +1,128 @@
+//! Recipes: SQL files that make rewards, credits and builds, and the derivations that record their runs.
+//!
+//! ```text
+//! file ─ parse ─> header (kind, parameters, checks) + one SELECT
+//!      ─ bind ──> typed literals for $name, an expression for $group_key, the upstream as `reward` or `credit`
+//!      ─ run ───> rows of the kind's table + one row of `derivations`, one commit
+//! ```
+//!
+//! | kind   | reads                                    | returns                                                    |
+//! |--------|------------------------------------------|------------------------------------------------------------|
+//! | reward | any table                                | rollout_id, value; run_id, call_id, exclusion_reason, components, score_ids |
+//! | credit | any table, and `reward`                  | rollout_id, value; run_id, call_id, quantity, level, token_values, baseline_… |
+//! | build  | any table, and `credit`; `$max_tokens`, `$accept_assumed` | a plan, see [`crate::build`]              |
+//!
+//! `reward` and `credit` hold the rows of the named upstream for the training rollouts of the run, with the columns of
+//! their rollouts beside their own, so that `$group_key` can be any expression over rollouts; `group_id` is the group the
+//! upstream was computed with.
+
+mod catalog;
+mod columns;
+mod content;
+mod derivation;
+mod derive;
+mod header;
+mod parameter;
+mod rows;
+mod scope;
+mod statement;
+#[cfg(test)]
+mod tests;
+mod upstream;
+
+use datafusion::sql::sqlparser::ast::Query;
+
+pub use catalog::{catalog, find_recipe};
+pub use derive::{DeriveOptions, Derived, run_credit, run_reward};
+pub use header::Kind;
+pub use parameter::{Parameter, ParameterType};
+
+pub(crate) use columns::{OutputColumn, conform, list_of, output_of};
+pub(crate) use content::ContentDigest;
+pub(crate) use derivation::{Derivation, Publication, functions_used, new_id, table, table_batch, times};
+pub(crate) use scope::{Scope, bind, make_checks, plan_query};
+pub(crate) use parameter::Bindings;
+pub(crate) use upstream::{Upstream, quoted, text_column};
+
+use crate::error::Result;
+use header::{Header, parse_header};
+use parameter::GROUP_KEY;
+use statement::parse_query;
+
+/// One recipe, parsed.
+#[derive(Debug, Clone)]
+pub struct Recipe {
+    name: String,
+    text: String,
+    header: Header,
+    query: Query,
+    checks: Vec<(String, Query)>,
+}
+
+impl Recipe {
+    /// Parses a recipe; `name` is the name it goes by where its header gives none.
+    pub fn parse(name: &str, text: &str) -> Result<Self> {
+        let mut header = parse_header(name, text)?;
+        let name = header.name.clone().unwrap_or_else(|| name.to_owned());
+        if header.parameters.iter().all(|parameter| parameter.name != GROUP_KEY) && header.kind != Kind::Build {
+            header.parameters.push(Parameter {
+                name: GROUP_KEY.to_owned(),
+                ty: ParameterType::Expression,
+                default: Some("group_id".to_owned()),
+                doc: "expression over rollouts that names the group".to_owned(),
+            });
+        }
+        let query = parse_query(&name, text)?;
+        let checks = header
+            .checks
+            .iter()
+            .map(|check| Ok((check.message.clone(), parse_query(&name, &check.sql)?)))
+            .collect::<Result<_>>()?;
+        Ok(Self { name, text: text.to_owned(), header, query, checks })
+    }
+
+    /// Returns the name it goes by.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns what it makes.
+    pub fn kind(&self) -> Kind {
+        self.header.kind
+    }
+
+    /// Returns what it is, in a sentence or two.
+    pub fn doc(&self) -> &str {
+        &self.header.doc
+    }
+
+    /// Returns its formula.
+    pub fn formula(&self) -> Option<&str> {
+        self.header.formula.as_deref()
+    }
+
+    /// Returns where its definition comes from.
+    pub fn source(&self) -> Option<&str> {
+        self.header.source.as_deref()
+    }
+
+    /// Returns its parameters in the order they are declared.
+    pub fn parameters(&self) -> &[Parameter] {
+        &self.header.parameters
+    }
+
+    /// Returns the text of its file.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Returns its SELECT.
+    pub(crate) fn query(&self) -> &Query {
+        &self.query
+    }
+
+    /// Returns the digest of its text.
+    pub fn digest(&self) -> String {
+        rollbook_schema::digest::bytes_digest(self.text.as_bytes())
+    }
+}

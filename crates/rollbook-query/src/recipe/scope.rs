@@ -1,0 +1,131 @@
+//! What a recipe may see, and the planning of its queries within it.
+
+use std::collections::BTreeMap;
+
+use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::compute::cast;
+use arrow::datatypes::DataType;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast::{Query, Statement as SqlStatement};
+use futures::TryStreamExt;
+
+use crate::error::{Error, Result};
+use crate::recipe::parameter::Bindings;
+use crate::recipe::statement::{narrow, parse_query, relations};
+use crate::recipe::upstream::{Upstream, quoted, text_column};
+use crate::recipe::{Kind, Recipe};
+use crate::session::Session;
+
+/// What a recipe may see: the rows of a run, and its upstream.
+#[derive(Debug, Default)]
+pub(crate) struct Scope {
+    tables: BTreeMap<String, Query>,
+    pub(crate) run: Option<String>,
+}
+
+impl Scope {
+    /// Makes the scope of one run, or of the whole lake.
+    pub(crate) async fn new(session: &Session, run: Option<&str>) -> Result<Self> {
+        if let Some(run) = run {
+            let known = session
+                .collect("SELECT DISTINCT run_id FROM rollouts ORDER BY 1")
+                .await
+                .and_then(|batches| text_column(&batches, 0))?;
+            if !known.iter().any(|known| known == run) {
+                let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+                return Err(Error::not_found(format!("the lake has no run {run}; its runs are {known}")));
+            }
+        }
+        Ok(Self { tables: BTreeMap::new(), run: run.map(str::to_owned) })
+    }
+
+    /// Adds the upstream under the name that recipes know it by.
+    pub(crate) fn with_upstream(mut self, name: &str, upstream: &Upstream) -> Result<Self> {
+        self.tables.insert(name.to_owned(), parse_query(name, &upstream.view_sql()?)?);
+        Ok(self)
+    }
+
+    /// Narrows a query to the scope.
+    async fn apply(&self, session: &Session, recipe: &str, query: &Query) -> Result<Query> {
+        let mut query = query.clone();
+        let mut tables = self.tables.clone();
+        if let Some(run) = &self.run {
+            for name in relations(&mut query) {
+                if !tables.contains_key(&name) && has_run(session, &name).await {
+                    let sql = format!("SELECT * FROM {name} WHERE run_id = {}", quoted(run));
+                    tables.insert(name, parse_query(recipe, &sql)?);
+                }
+            }
+        }
+        narrow(recipe, &mut query, &tables)?;
+        Ok(query)
+    }
+}
+
+async fn has_run(session: &Session, table: &str) -> bool {
+    match session.context().table_provider(table).await {
+        Ok(provider) => provider.schema().field_with_name("run_id").is_ok(),
+        // The planner says what is wrong with the name, if anything is.
+        Err(_) => false,
+    }
+}
+
+/// Binds the parameters of a recipe of the wanted kind.
+pub(crate) fn bind(recipe: &Recipe, kind: Kind, parameters: &BTreeMap<String, String>) -> Result<Bindings> {
+    if recipe.kind() != kind {
+        let made = recipe.kind().as_str();
+        return Err(Error::invalid(format!(
+            "recipe {} makes a {made}, not a {}; run it with `rollbook {made}`",
+            recipe.name(),
+            kind.as_str()
+        )));
+    }
+    Bindings::new(recipe.name(), recipe.parameters(), parameters)
+}
+
+/// Plans a query of a recipe within its scope.
+pub(crate) async fn plan_query(
+    session: &Session,
+    recipe: &Recipe,
+    query: &Query,
+    bindings: &Bindings,
+    scope: &Scope,
+) -> Result<LogicalPlan> {
+    let query = scope.apply(session, recipe.name(), query).await?;
+    let statement = Statement::Statement(Box::new(SqlStatement::Query(Box::new(query))));
+    session.plan(statement, &bindings.plan_options()).await.map_err(|error| {
+        Error::new(error.kind(), format!("recipe {}: {error}", recipe.name())).caused_by(error)
+    })
+}
+
+/// Makes the checks a recipe asks for; the first row that one finds is the error.
+pub(crate) async fn make_checks(
+    session: &Session,
+    recipe: &Recipe,
+    bindings: &Bindings,
+    scope: &Scope,
+) -> Result<()> {
+    for (message, query) in &recipe.checks {
+        let plan = plan_query(session, recipe, query, bindings, scope).await?;
+        let mut rows = session.frame(plan)?.execute_stream().await?;
+        while let Some(batch) = rows.try_next().await? {
+            if batch.num_rows() > 0 {
+                return Err(Error::invalid(format!("recipe {}: {}", recipe.name(), filled(message, &batch)?)));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Puts the columns of a batch's first row into `{column}`.
+fn filled(message: &str, batch: &RecordBatch) -> Result<String> {
+    let mut filled = message.to_owned();
+    for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
+        let texts = cast(column, &DataType::Utf8)?;
+        let texts = texts.as_string::<i32>();
+        let text = if texts.is_null(0) { "null" } else { texts.value(0) };
+        filled = filled.replace(&format!("{{{}}}", field.name()), text);
+    }
+    Ok(filled)
+}

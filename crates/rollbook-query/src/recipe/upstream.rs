@@ -1,0 +1,115 @@
+//! The derivation that a credit or a build is computed from: `NAME`, or `NAME@DERIVATION_ID`.
+
+use std::collections::BTreeSet;
+
+use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::compute::cast;
+use arrow::datatypes::DataType;
+
+use crate::error::{Error, Result};
+use crate::session::Session;
+
+/// Rows of `rewards` or `credits` that one derivation (or one a run) made.
+#[derive(Debug, Clone)]
+pub(crate) struct Upstream {
+    /// `rewards` or `credits`.
+    table: &'static str,
+    /// Table or view that holds the rows.
+    from: String,
+    /// Condition that picks them.
+    condition: String,
+    /// Name without the id.
+    pub(crate) name: String,
+    /// Derivations they come from; none where they were imported without one.
+    pub(crate) derivation_ids: Vec<String>,
+}
+
+/// Writes text as a SQL literal.
+pub(crate) fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+/// Collects the values of a text column that are not null.
+pub(crate) fn text_column(batches: &[RecordBatch], column: usize) -> Result<Vec<String>> {
+    let mut values = Vec::new();
+    for batch in batches {
+        let texts = cast(batch.column(column), &DataType::Utf8)?;
+        let texts = texts.as_string::<i32>();
+        values.extend((0..texts.len()).filter(|row| texts.is_valid(*row)).map(|row| texts.value(row).to_owned()));
+    }
+    Ok(values)
+}
+
+impl Upstream {
+    /// Finds the rows that `spec` names, of one run or of all.
+    pub(crate) async fn find(
+        session: &Session,
+        table: &'static str,
+        spec: &str,
+        run: Option<&str>,
+    ) -> Result<Self> {
+        let (name, id) = match spec.rsplit_once('@') {
+            Some((name, id)) => (name, Some(id)),
+            None => (spec, None),
+        };
+        let mut condition = format!("name = {}", quoted(name));
+        if let Some(id) = id {
+            condition.push_str(&format!(" AND derivation_id = {}", quoted(id)));
+        }
+        if let Some(run) = run {
+            condition.push_str(&format!(" AND run_id = {}", quoted(run)));
+        }
+        let from = if id.is_some() { format!("{table}_history") } else { table.to_owned() };
+        let found = session
+            .collect(&format!(
+                "SELECT derivation_id, count(*) FROM {from} WHERE {condition} GROUP BY derivation_id ORDER BY 1"
+            ))
+            .await?;
+        if found.iter().all(|batch| batch.num_rows() == 0) {
+            return Err(Self::missing(session, table, spec, run).await?);
+        }
+        let derivation_ids = text_column(&found, 0)?;
+        Ok(Self { table, from, condition, name: name.to_owned(), derivation_ids })
+    }
+
+    async fn missing(session: &Session, table: &str, spec: &str, run: Option<&str>) -> Result<Error> {
+        let scope = run.map_or_else(String::new, |run| format!(" WHERE run_id = {}", quoted(run)));
+        let known = session.collect(&format!("SELECT DISTINCT name FROM {table}{scope} ORDER BY 1 LIMIT 20")).await?;
+        let known = text_column(&known, 0)?;
+        let kind = table.trim_end_matches('s');
+        let place = run.map_or_else(|| "the lake".to_owned(), |run| format!("run {run}"));
+        let hint = if known.is_empty() {
+            format!("it has no {table} yet: run `rollbook {kind}` first")
+        } else {
+            format!("its {table} are {}", known.join(", "))
+        };
+        Ok(Error::not_found(format!("{place} has no {kind} {spec} at snapshot {}; {hint}", session.snapshot().n)))
+    }
+
+    /// Returns the query behind `reward` or `credit`: the upstream's rows of training rollouts, with the columns of the
+    /// rollouts that the upstream does not have itself.
+    pub(crate) fn view_sql(&self) -> Result<String> {
+        let columns = |table: &str| -> Result<Vec<String>> {
+            let table = rollbook_schema::table(table)
+                .ok_or_else(|| Error::corrupt(format!("the schema has no table {table}")))?;
+            Ok(table.logical().fields().iter().map(|field| field.name().clone()).collect())
+        };
+        let own = columns(self.table)?;
+        let mut seen: BTreeSet<String> = own.iter().cloned().collect();
+        seen.insert("revision".to_owned());
+        let mut selected: Vec<String> = own.iter().map(|name| format!("w.{name}")).collect();
+        selected.extend(columns("rollouts")?.into_iter().filter(|name| !seen.contains(name)).map(|name| format!("r.{name}")));
+        Ok(format!(
+            "SELECT {} FROM (SELECT * FROM {} WHERE {}) AS w LEFT JOIN rollouts AS r \
+             ON w.run_id = r.run_id AND w.rollout_id = r.rollout_id WHERE COALESCE(r.purpose, 'train') = 'train'",
+            selected.join(", "),
+            self.from,
+            self.condition
+        ))
+    }
+
+    /// Returns the condition that picks the rows in the table of the name it has in [`Self::from`].
+    pub(crate) fn source(&self) -> (&str, &str) {
+        (&self.from, &self.condition)
+    }
+}

@@ -1,0 +1,33 @@
+-- @kind reward
+-- @doc The value of one verifier. Without the parameter, the only verifier that scored the rollout.
+-- @formula reward = value of the verifier's newest valid score of the rollout; null with the reason where there is none
+-- @param verifier string = null : verifier to take; null = the only one that scored the rollout
+-- @check no score comes from the verifier asked for; the verifiers are {verifiers}
+--   SELECT string_agg(verifier, ', ' ORDER BY verifier) AS verifiers
+--   FROM (SELECT DISTINCT verifier FROM scores)
+--   HAVING $verifier IS NOT NULL AND count(*) FILTER (WHERE verifier = $verifier) = 0
+-- @check rollout {rollout_id} of run {run_id} was scored by several verifiers ({verifiers}): name one with the parameter verifier
+--   SELECT run_id, rollout_id, string_agg(verifier, ', ' ORDER BY verifier) AS verifiers
+--   FROM (SELECT DISTINCT run_id, rollout_id, verifier FROM scores WHERE call_id IS NULL)
+--   WHERE $verifier IS NULL
+--   GROUP BY run_id, rollout_id
+--   HAVING count(*) > 1
+--   ORDER BY run_id, rollout_id
+--   LIMIT 1
+WITH picked AS (
+    SELECT run_id, rollout_id, score_id, value, COALESCE(is_valid, true) AS holds
+    FROM scores
+    WHERE call_id IS NULL AND ($verifier IS NULL OR verifier = $verifier)
+)
+SELECT
+    member.run_id,
+    member.rollout_id,
+    CASE WHEN picked.holds THEN picked.value END AS value,
+    CASE
+        WHEN picked.rollout_id IS NULL THEN 'no_score'
+        WHEN NOT picked.holds THEN 'invalid_score'
+        WHEN picked.value IS NULL THEN 'null_score'
+    END AS exclusion_reason,
+    CASE WHEN picked.score_id IS NOT NULL THEN make_array(picked.score_id) END AS score_ids
+FROM rollouts AS member
+LEFT JOIN picked ON picked.run_id = member.run_id AND picked.rollout_id = member.rollout_id
