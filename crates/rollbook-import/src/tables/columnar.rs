@@ -2,12 +2,10 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use arrow::array::Array;
 use arrow::error::ArrowError;
-use arrow::ipc::reader::{FileReader, StreamReader};
 use arrow::record_batch::RecordBatch;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
@@ -22,6 +20,7 @@ use crate::stream::Extent;
 
 use super::conform::Conformer;
 use super::files::{Form, TableFile};
+use super::ipc::IpcBatches;
 
 type Batches = Box<dyn Iterator<Item = Result<RecordBatch, ArrowError>> + Send>;
 
@@ -34,7 +33,7 @@ pub(super) fn open(file: &TableFile, run_id: Option<&str>, extent: Extent) -> Re
     }
     let opened = guard(|| match file.form {
         Form::Parquet => parquet(handle),
-        Form::Arrow | Form::Jsonl => arrow_ipc(handle),
+        Form::Arrow | Form::Jsonl => Ok(Box::new(IpcBatches::new(handle)?)),
     });
     let batches = opened.map_err(|source| corrupt(&name, source))?;
     Ok(Box::new(ColumnarItems {
@@ -64,18 +63,6 @@ fn guard<T>(decode: impl FnOnce() -> Result<T, ArrowError>) -> Result<T, ArrowEr
             "the decoder gave up on malformed bytes".to_owned(),
         ))
     })
-}
-
-/// Reads an IPC file, or the stream format where the file's mark is missing.
-fn arrow_ipc(mut file: File) -> Result<Batches, ArrowError> {
-    let mut mark = [0; 6];
-    let is_file = file.read_exact(&mut mark).is_ok() && &mark == b"ARROW1";
-    file.seek(SeekFrom::Start(0))?;
-    let reader = BufReader::new(file);
-    if is_file {
-        return Ok(Box::new(FileReader::try_new(reader, None)?));
-    }
-    Ok(Box::new(StreamReader::try_new(reader, None)?))
 }
 
 /// Reads row group after row group, each in batches sized by what its rows weigh in memory.

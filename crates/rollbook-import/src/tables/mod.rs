@@ -14,6 +14,7 @@ mod columnar;
 mod conform;
 mod convert;
 mod files;
+mod ipc;
 mod jsonl;
 mod nested;
 mod rules;

@@ -379,7 +379,7 @@ fn the_run_of_the_options_fills_rows_without_one() {
 )]
 #[case::no_arrow(
     "calls.arrow",
-    b"ARROW1 and",
+    b"ARROW1 and more bytes",
     "",
     ErrorKind::Corrupt,
     "the file cannot be read as what its name says"
