@@ -43,7 +43,7 @@ impl IpcBatches {
         file.seek(SeekFrom::Start(0))?;
         let is_file = length >= 18 && file.read_exact(&mut mark).is_ok() && &mark == MARK;
         let (start, end) = if is_file {
-            (8, footer_start(&mut file, length)?)
+            (stream_start(&mut file)?, footer_start(&mut file, length)?)
         } else {
             (0, length)
         };
