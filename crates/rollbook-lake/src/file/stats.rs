@@ -21,6 +21,8 @@ const TEXT_CHARS: usize = 32;
 /// Keys are searched by these ranges, so they stay whole unless they are absurd.
 const KEY_CHARS: usize = 256;
 const KEYS: [&str; 2] = ["run_id", "group_id"];
+/// Keys whose nulls are counted even where there is nothing else.
+const COUNTED: [&str; 3] = ["run_id", "step", "group_id"];
 /// Short words that queries filter by; other texts than these and ids have no useful bounds.
 const WORDS: [&str; 14] = [
     "kind",
@@ -110,7 +112,10 @@ impl StatsBuilder {
     pub(super) fn finish(&self) -> String {
         let (mut low, mut high, mut nulls) = (Map::new(), Map::new(), Map::new());
         for ((_, name), stats) in self.columns.iter().zip(&self.stats) {
-            nulls.insert(name.clone(), json!(stats.nulls));
+            // Most columns of most files are all null; saying so would be half of every commit.
+            if stats.nulls < self.rows || COUNTED.contains(&name.as_str()) {
+                nulls.insert(name.clone(), json!(stats.nulls));
+            }
             let Some(bounds) = stats.bounds.as_ref().filter(|_| !stats.has_nan) else {
                 continue;
             };

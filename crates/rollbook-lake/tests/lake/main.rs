@@ -6,8 +6,10 @@
     reason = "a test fails by panicking"
 )]
 
+mod crash;
 mod files;
 mod fixture;
 mod heal;
+mod meddler;
 mod open;
 mod publish;

@@ -1,21 +1,15 @@
 //! What init and open say about places that are no lakes.
 
-use std::fmt;
 use std::sync::Arc;
 
-use async_trait::async_trait;
-use futures::stream::BoxStream;
+use object_store::ObjectStore;
 use object_store::memory::InMemory;
-use object_store::path::Path;
-use object_store::{
-    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult,
-};
 use rollbook_lake::{ErrorKind, Lake};
 use rollbook_schema::tables;
 use tempfile::TempDir;
 
 use crate::fixture::{Fixture, append, options, published};
+use crate::meddler::{Fate, Meddler};
 
 #[tokio::test]
 async fn init_creates_every_table_and_open_finds_it() {
@@ -171,77 +165,12 @@ async fn an_s3_store_that_is_away_is_reported_in_time_and_keeps_secrets() {
     assert!(!shown.contains("topsecretvalue"), "{shown}");
 }
 
-/// Answers every PUT with success, as Garage and the `JuiceFS` gateway do.
-#[derive(Debug)]
-struct Careless {
-    inner: InMemory,
-    keeps_first: bool,
-}
-
-impl fmt::Display for Careless {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Careless")
-    }
-}
-
-#[async_trait]
-impl ObjectStore for Careless {
-    async fn put_opts(
-        &self,
-        path: &Path,
-        payload: PutPayload,
-        mut options: PutOptions,
-    ) -> object_store::Result<PutResult> {
-        if !self.keeps_first {
-            options.mode = PutMode::Overwrite;
-        }
-        match self.inner.put_opts(path, payload, options).await {
-            Err(object_store::Error::AlreadyExists { .. }) => Ok(PutResult {
-                e_tag: None,
-                version: None,
-            }),
-            other => other,
-        }
-    }
-    async fn put_multipart_opts(
-        &self,
-        path: &Path,
-        options: PutMultipartOptions,
-    ) -> object_store::Result<Box<dyn MultipartUpload>> {
-        self.inner.put_multipart_opts(path, options).await
-    }
-    async fn get_opts(&self, path: &Path, options: GetOptions) -> object_store::Result<GetResult> {
-        self.inner.get_opts(path, options).await
-    }
-    fn delete_stream(
-        &self,
-        paths: BoxStream<'static, object_store::Result<Path>>,
-    ) -> BoxStream<'static, object_store::Result<Path>> {
-        self.inner.delete_stream(paths)
-    }
-    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
-        self.inner.list(prefix)
-    }
-    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> object_store::Result<ListResult> {
-        self.inner.list_with_delimiter(prefix).await
-    }
-    async fn copy_opts(
-        &self,
-        from: &Path,
-        to: &Path,
-        options: CopyOptions,
-    ) -> object_store::Result<()> {
-        self.inner.copy_opts(from, to, options).await
-    }
-}
-
 #[tokio::test]
 async fn init_refuses_a_store_that_ignores_create_if_absent() {
-    for keeps_first in [false, true] {
-        let store: Arc<dyn ObjectStore> = Arc::new(Careless {
-            inner: InMemory::new(),
-            keeps_first,
-        });
+    // As Garage and the `JuiceFS` gateway do; and one that keeps the first object, but tells nobody.
+    for fate in [Fate::Overwrite, Fate::SayCreated] {
+        let store: Arc<dyn ObjectStore> =
+            Arc::new(Meddler::new(Arc::new(InMemory::new()), move |_| fate));
         let error = Lake::init_with_store("careless", Arc::clone(&store), options())
             .await
             .unwrap_err();
