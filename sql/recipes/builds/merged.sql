@@ -101,7 +101,7 @@ SELECT
     bin AS micro_batch,
     0 AS rank,
     bin AS row_index,
-    row_number() OVER (PARTITION BY step, bin ORDER BY rollout_id, root) - 1 AS sequence_index,
+    CAST(row_number() OVER (PARTITION BY step, bin ORDER BY rollout_id, root) AS BIGINT) - 1 AS sequence_index,
     rollout_id,
     call_ids
 FROM packed

@@ -152,7 +152,8 @@ fn fits(from: &DataType, to: &DataType) -> bool {
         (DataType::Null, _) => true,
         (DataType::Dictionary(_, values), _) => fits(values, to),
         (_, DataType::Float64 | DataType::Float32) => from.is_numeric(),
-        (_, DataType::Int64 | DataType::Int32) => from.is_integer(),
+        // `row_number() - 1` is a decimal without places: an unsigned and a signed integer have no wider one.
+        (_, DataType::Int64 | DataType::Int32) => from.is_integer() || matches!(from, DataType::Decimal128(_, 0)),
         (_, DataType::Utf8) => from.is_string(),
         (DataType::List(a) | DataType::LargeList(a), DataType::List(b)) => fits(a.data_type(), b.data_type()),
         (DataType::Map(a, _) | DataType::List(a), DataType::Map(b, _)) => match (entry_types(a), entry_types(b)) {

@@ -7,7 +7,7 @@ use arrow::array::{
     ArrayRef, Int64Array, ListBuilder, RecordBatch, StringArray, StringBuilder, TimestampMicrosecondArray,
     new_null_array,
 };
-use arrow::datatypes::Field;
+use arrow::compute::cast;
 use async_trait::async_trait;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::{Expr, LogicalPlan};
@@ -38,9 +38,13 @@ pub(crate) fn table_batch(
         .fields()
         .iter()
         .map(|field| {
-            columns.remove(field.name().as_str()).unwrap_or_else(|| new_null_array(field.data_type(), rows))
+            let Some(array) = columns.remove(field.name().as_str()) else {
+                return Ok(new_null_array(field.data_type(), rows));
+            };
+            // Lists differ in the name or the nullability of their items, nothing else.
+            if array.data_type() == field.data_type() { Ok(array) } else { Ok(cast(&array, field.data_type())?) }
         })
-        .collect();
+        .collect::<Result<_>>()?;
     if let Some(name) = columns.keys().next() {
         return Err(Error::corrupt(format!("table {} has no column {name}", table.name)));
     }
@@ -128,8 +132,7 @@ impl Derivation {
 }
 
 fn text_list(values: &[String]) -> ArrayRef {
-    let field = Field::new("element", arrow::datatypes::DataType::Utf8, true);
-    let mut builder = ListBuilder::new(StringBuilder::new()).with_field(field);
+    let mut builder = ListBuilder::new(StringBuilder::new());
     builder.append_value(values.iter().map(Some));
     Arc::new(builder.finish())
 }
