@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use object_store::{Error as StoreError, ObjectStore, PutMode, PutOptions};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::commit::compose::{Composed, Signature, compose};
@@ -16,6 +17,8 @@ use crate::store::store_error;
 const RACES_MAX: u32 = 100;
 /// Attempts at one number while its outcome is unknown.
 const UNKNOWN_MAX: u32 = 5;
+/// Time after which no further attempt at one number begins.
+const UNKNOWN_TIME: Duration = Duration::from_secs(30);
 const BACKOFF_FIRST: Duration = Duration::from_millis(10);
 const BACKOFF_LAST: Duration = Duration::from_millis(1500);
 
@@ -105,6 +108,7 @@ impl Lake {
         let path = place::entry(n);
         let bytes = bytes::Bytes::from(bytes);
         let mut last = None;
+        let started = Instant::now();
         for attempt in 0..UNKNOWN_MAX {
             let options = PutOptions::from(PutMode::Create);
             match self
@@ -127,6 +131,9 @@ impl Lake {
                 Ok(None) => {}
                 Err(error) if error.kind() == Kind::Unavailable => {}
                 Err(error) => return Err(error),
+            }
+            if started.elapsed() > UNKNOWN_TIME {
+                break;
             }
             backoff(attempt + 2).await;
         }
