@@ -32,9 +32,9 @@ SELECT
         ELSE concat_ws(
             ', ',
             CASE WHEN without_ids > 0 THEN concat(without_ids, ' trainable calls without engine ids') END,
-            CASE WHEN without_mask > 0 THEN concat(without_mask, ' with a mask of another length') END,
-            CASE WHEN without_version > 0 THEN concat(without_version, ' without policy version') END,
-            CASE WHEN without_logprobs > 0 THEN concat(without_logprobs, ' without an engine logprob on every sampled token') END,
+            CASE WHEN without_mask > 0 THEN concat(without_mask, ' trainable calls with a mask of another length') END,
+            CASE WHEN without_version > 0 THEN concat(without_version, ' trainable calls without policy version') END,
+            CASE WHEN without_logprobs > 0 THEN concat(without_logprobs, ' trainable calls without an engine logprob on every sampled token') END,
             CASE WHEN content_calls = 0 THEN 'neither text nor ids' END,
             CASE WHEN status IS NULL THEN 'no status' END
         )

@@ -125,7 +125,8 @@ impl ExecutionPlan for DecodeExec {
     }
 
     fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
+        // It does, but saying so would let the optimizer sort below it, and a rollout's rows must come as stored.
+        vec![false]
     }
 
     fn benefits_from_input_partitioning(&self) -> Vec<bool> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::DataType;
+use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider, MemorySchemaProvider};
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{FairSpillPool, MemoryPool};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
@@ -11,7 +11,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use rollbook_lake::Lake;
 
 use super::{CATALOG, SCHEMA, SessionOptions};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::provider;
 
 /// Table functions that read nothing from outside.
@@ -29,6 +29,9 @@ pub(super) fn context(lake: &Lake, options: &SessionOptions) -> Result<SessionCo
         state.deregister_udtf(name)?;
     }
     let mut context = SessionContext::new_with_state(state);
+    let catalog = MemoryCatalogProvider::new();
+    catalog.register_schema(SCHEMA, Arc::new(MemorySchemaProvider::new()))?;
+    context.register_catalog(CATALOG, Arc::new(catalog));
     datafusion_functions_json::register_all(&mut context)?;
     for function in rollbook_functions::scalar_udfs() {
         context.register_udf(function.as_ref().clone());
@@ -58,6 +61,8 @@ fn config(options: &SessionOptions) -> SessionConfig {
     let mut config = SessionConfig::new()
         .with_target_partitions(options.threads.max(1))
         .with_default_catalog_and_schema(CATALOG, SCHEMA)
+        // Ours is registered by hand: every state built from this one would make an empty one in its place.
+        .with_create_default_catalog_and_schema(false)
         .with_information_schema(true);
     let settings = config.options_mut();
     // Results have the types of the schema files, not the views DataFusion would rather compute with.

@@ -76,9 +76,9 @@ fn newest_derivation(table: &Table) -> String {
                 )
             ) WHERE place = 1
         ) AS n
-        ON r.run_id IS NOT DISTINCT FROM n.run_id
-            AND r.name IS NOT DISTINCT FROM n.name
-            AND r.derivation_id IS NOT DISTINCT FROM n.derivation_id"
+        ON (r.run_id IS NOT DISTINCT FROM n.run_id)
+            AND (r.name IS NOT DISTINCT FROM n.name)
+            AND (r.derivation_id IS NOT DISTINCT FROM n.derivation_id)"
     )
 }
 
