@@ -69,7 +69,13 @@ impl FromStr for Format {
 /// # Errors
 /// `Unavailable` if the folder cannot be written.
 pub fn write_tables(dir: &Path, generator: Generator, format: Format) -> Result<Summary> {
-    std::fs::create_dir_all(dir)?;
+    std::fs::create_dir_all(dir).map_err(|error| {
+        Error::new(
+            ErrorKind::Unavailable,
+            format!("cannot write to {}", dir.display()),
+        )
+        .because(error)
+    })?;
     let options = generator.options().clone();
     let mut sink = Sink {
         dir: dir.to_owned(),
