@@ -1,7 +1,7 @@
 //! Extensions that the record cannot show: the parent's rows lie in another file than the child's.
 //!
 //! `parent_prefix_len` is null there, so the tokens decide. A build must not depend on which import brought which call, so
-//! the engine looks them up before it plans, and recipes read the result as `extensions_across_files` (run_id, call_id).
+//! the engine looks them up before it plans, and recipes read the result as `extensions_across_files`, by run and call.
 //! Tokens are compared by digest: of the parent's whole context, and of as many prompt tokens of the child.
 
 use std::collections::HashMap;
@@ -117,13 +117,14 @@ async fn pairs(session: &Session, run: &str) -> Result<(Vec<Pair>, Vec<String>)>
 }
 
 fn scan_sql(run: &str, rollouts: &[String]) -> String {
-    let mut sql =
-        format!("SELECT call_id, prompt_token_ids, output_token_ids FROM calls WHERE run_id = {}", quoted(run));
-    if rollouts.len() <= NAMED_ROLLOUTS {
-        let names: Vec<_> = rollouts.iter().map(|rollout| quoted(rollout)).collect();
-        sql.push_str(&format!(" AND rollout_id IN ({})", names.join(", ")));
-    }
-    sql
+    let run = quoted(run);
+    let names: Vec<_> = rollouts.iter().map(|rollout| quoted(rollout)).collect();
+    let named = if rollouts.len() <= NAMED_ROLLOUTS {
+        format!("rollout_id IN ({})", names.join(", "))
+    } else {
+        "true".to_owned()
+    };
+    format!("SELECT call_id, prompt_token_ids, output_token_ids FROM calls WHERE run_id = {run} AND {named}")
 }
 
 fn ids(lists: &ListArray, row: usize) -> Vec<i32> {

@@ -11,17 +11,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, Float32Array, Int32Array, Int64Array, ListArray, ListBuilder,
-    PrimitiveBuilder, RecordBatch, StringArray, StructArray,
+    Array, ArrayRef, AsArray, BooleanArray, Float32Array, Int32Array, Int64Array, ListArray, RecordBatch, StringArray,
 };
-use arrow::buffer::{OffsetBuffer, ScalarBuffer};
-use arrow::datatypes::{
-    ArrowPrimitiveType, DataType, Field, Fields, Float32Type, Float64Type, Int32Type, UInt32Type,
-};
+use arrow::datatypes::{Float32Type, Float64Type, Int32Type, UInt32Type};
 
 use crate::build::objective::{Objective, TrainedTokens};
 use crate::build::pieces::repeated;
 use crate::build::plan::{Plan, RowKey};
+use crate::build::row_columns::{booleans, ints, numbers, segments};
 use crate::error::{Error, Result};
 use crate::recipe::{table, table_batch, times};
 
@@ -52,27 +49,27 @@ struct Piece {
 
 /// One segment of a row.
 #[derive(Debug, Clone, Copy)]
-struct Segment {
-    start: i32,
-    length: i32,
-    sequence_index: i32,
-    call: u32,
-    is_output: bool,
-    source_start: i32,
-    trained: bool,
+pub(super) struct Segment {
+    pub(super) start: i32,
+    pub(super) length: i32,
+    pub(super) sequence_index: i32,
+    pub(super) call: u32,
+    pub(super) is_output: bool,
+    pub(super) source_start: i32,
+    pub(super) trained: bool,
 }
 
 /// One row.
 #[derive(Default)]
-struct Row {
+pub(super) struct Row {
     key: Option<RowKey>,
     token_ids: Vec<i32>,
     position_ids: Vec<i32>,
-    action_mask: Vec<bool>,
+    pub(super) action_mask: Vec<bool>,
     logprobs: Vec<Option<f32>>,
     advantages: Vec<f32>,
     loss_weights: Vec<f64>,
-    segments: Vec<Segment>,
+    pub(super) segments: Vec<Segment>,
     rollout: Shared<u32>,
     group: Shared<Option<String>>,
 }
@@ -187,8 +184,8 @@ impl<'a> Assembler<'a> {
         for piece in pieces {
             let (prompt_len, output_len) = plan.lengths(piece.number);
             row.group.see(piece.group_id.clone());
-            row.append_context(piece.number, sequence.sequence_index, context, prompt_len - context);
-            row.append_output(piece, sequence.sequence_index, weight);
+            row.append_context(piece.number, sequence.index, context, prompt_len - context);
+            row.append_output(piece, sequence.index, weight);
             context = prompt_len + output_len;
         }
         row.token_ids.append(&mut tokens);
@@ -342,71 +339,3 @@ impl Row {
 fn int(length: usize) -> i32 {
     i32::try_from(length).unwrap_or(i32::MAX)
 }
-
-fn ints<'a>(rows: impl Iterator<Item = &'a [i32]> + Clone) -> ArrayRef {
-    let offsets = OffsetBuffer::from_lengths(rows.clone().map(<[i32]>::len));
-    let values: ScalarBuffer<i32> = rows.flatten().copied().collect();
-    let field = Arc::new(Field::new("element", DataType::Int32, false));
-    Arc::new(ListArray::new(field, offsets, Arc::new(Int32Array::new(values, None)), None))
-}
-
-fn numbers<T: ArrowPrimitiveType>(
-    rows: impl Iterator<Item = impl Iterator<Item = Option<T::Native>>>,
-) -> ArrayRef {
-    let field = Field::new("element", T::DATA_TYPE, true);
-    let mut builder = ListBuilder::new(PrimitiveBuilder::<T>::new()).with_field(field);
-    for row in rows {
-        builder.append_value(row);
-    }
-    Arc::new(builder.finish())
-}
-
-fn booleans(rows: &[Row]) -> Result<ArrayRef> {
-    let offsets = OffsetBuffer::from_lengths(rows.iter().map(|row| row.action_mask.len()));
-    let values: BooleanArray = rows.iter().flat_map(|row| row.action_mask.iter().copied().map(Some)).collect();
-    let field = Arc::new(Field::new("element", DataType::Boolean, true));
-    Ok(Arc::new(ListArray::try_new(field, offsets, Arc::new(values), None)?))
-}
-
-fn segments(plan: &Plan, rows: &[Row], field: &Field) -> Result<ArrayRef> {
-    let DataType::List(item) = field.data_type() else {
-        return Err(Error::corrupt("samples.segments is no list"));
-    };
-    let DataType::Struct(fields) = item.data_type() else {
-        return Err(Error::corrupt("samples.segments holds no structs"));
-    };
-    let offsets = OffsetBuffer::from_lengths(rows.iter().map(|row| row.segments.len()));
-    let all: Vec<Segment> = rows.iter().flat_map(|row| row.segments.iter().copied()).collect();
-    let values = segment_struct(plan, &all, fields)?;
-    Ok(Arc::new(ListArray::try_new(Arc::clone(item), offsets, Arc::new(values), None)?))
-}
-
-fn segment_struct(plan: &Plan, segments: &[Segment], fields: &Fields) -> Result<StructArray> {
-    let integers = |value: fn(&Segment) -> i32| -> ArrayRef {
-        Arc::new(segments.iter().map(value).collect::<Int32Array>())
-    };
-    let rollout = |segment: &Segment| plan.rollout_id(plan.sequence_of(segment.call).1.rollout);
-    let source = |segment: &Segment| if segment.is_output { "output" } else { "prompt" };
-    let columns = fields
-        .iter()
-        .map(|field| -> Result<ArrayRef> {
-            Ok(match field.name().as_str() {
-                "start" => integers(|segment| segment.start),
-                "length" => integers(|segment| segment.length),
-                "sequence_index" => integers(|segment| segment.sequence_index),
-                "source_start" => integers(|segment| segment.source_start),
-                "rollout_id" => Arc::new(StringArray::from_iter_values(segments.iter().map(rollout))),
-                "call_id" => {
-                    Arc::new(StringArray::from_iter_values(segments.iter().map(|segment| plan.call_id(segment.call))))
-                }
-                "source" => Arc::new(StringArray::from_iter_values(segments.iter().map(source))),
-                "trained" => {
-                    Arc::new(BooleanArray::from(segments.iter().map(|segment| segment.trained).collect::<Vec<_>>()))
-                }
-                other => return Err(Error::corrupt(format!("a segment has an unknown field {other}"))),
-            })
-        })
-        .collect::<Result<Vec<_>>>()?;
-    Ok(StructArray::try_new(fields.clone(), columns, None)?)
-}
-

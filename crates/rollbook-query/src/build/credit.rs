@@ -23,7 +23,7 @@ enum Credit {
 #[derive(Debug, Default)]
 pub(super) struct Credits {
     by_call: bool,
-    credits: HashMap<u128, Credit>,
+    by_id: HashMap<u128, Credit>,
     /// Why the reward has no value, by rollout, as a number into `reasons`.
     excluded: HashMap<u128, u16>,
     reasons: Vec<String>,
@@ -45,7 +45,7 @@ impl Credits {
                 if matches!(credit, Credit::Value(value) if !value.is_finite()) {
                     return Err(Error::invalid(format!("credit {} of {id} is no finite number", upstream.name)));
                 }
-                if credits.credits.insert(key_of(id), credit).is_some() {
+                if credits.by_id.insert(key_of(id), credit).is_some() {
                     return Err(Error::invalid(format!("credit {} has two rows for {id}", upstream.name)));
                 }
             }
@@ -126,7 +126,7 @@ impl Credits {
     /// Returns the advantage of a call, or why it has none.
     pub(super) fn of(&self, rollout_id: &str, call_id: &str) -> Result<f64, Reason> {
         let id = if self.by_call { call_id } else { rollout_id };
-        match self.credits.get(&key_of(id)) {
+        match self.by_id.get(&key_of(id)) {
             Some(Credit::Value(value)) => Ok(*value),
             _ => Err(Reason::NoCredit(self.excluded.get(&key_of(rollout_id)).copied())),
         }

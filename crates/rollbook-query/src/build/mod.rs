@@ -10,7 +10,7 @@
 //! Only narrow facts of the planned calls stay in memory; token columns stream through a sort that spills, so memory is
 //! bounded by the session's pool and one row, however large the build.
 //!
-//! A row's place is optimizer_step, micro_batch, rank, row_index; `samples.step` is the optimizer step, since that is the
+//! A row's place is optimizer step, micro-batch, rank and row index; `samples.step` is the optimizer step, since that is the
 //! step that trains the row.
 
 mod across;
@@ -21,6 +21,7 @@ mod objective;
 mod order;
 mod pieces;
 mod plan;
+mod row_columns;
 mod run;
 #[cfg(test)]
 mod tests;

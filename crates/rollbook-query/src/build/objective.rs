@@ -9,8 +9,8 @@ use crate::error::{Error, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Objective {
-    /// Each rollout with a trained token weighs the same: 1 / (R · T_r), where R counts those rollouts in the optimizer
-    /// step and T_r the rollout's trained tokens in it, over all rows.
+    /// Each rollout with a trained token weighs the same: `1 / (R · T_r)`, where R counts those rollouts in the optimizer
+    /// step and `T_r` the rollout's trained tokens in it, over all rows.
     Rollout,
 }
 

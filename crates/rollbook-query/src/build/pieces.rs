@@ -76,7 +76,7 @@ impl Pass<'_> {
             if let Some(number) = number {
                 self.count_trained(number, &runs);
                 let needs_prompt = self.plan.needs_prompt(number);
-                pieces.push(row, number, needs_prompt, calls.logprobs(row).is_some(), credit.ok(), &runs)?;
+                pieces.push(row, number, needs_prompt, calls.logprobs(row).is_some(), credit.ok(), &runs);
             }
         }
         let pieces = pieces.finish(batch, &calls, &prompts)?;
@@ -123,7 +123,7 @@ impl Pieces {
         has_logprobs: bool,
         advantage: Option<f64>,
         runs: &[Run],
-    ) -> Result<()> {
+    ) {
         let row = u32::try_from(row).unwrap_or(u32::MAX);
         self.numbers.append_value(number);
         self.rows.append_value(row);
@@ -131,7 +131,6 @@ impl Pieces {
         self.logprob_rows.append_option(has_logprobs.then_some(row));
         self.advantages.append_option(advantage);
         self.trained.push(runs.to_vec());
-        Ok(())
     }
 
     fn finish(

@@ -42,7 +42,8 @@ impl fmt::Display for RowKey {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sequence {
     pub(super) row: RowKey,
-    pub(super) sequence_index: i32,
+    /// Place in the row, from 0.
+    pub(super) index: i32,
     /// Number of the rollout.
     pub(super) rollout: u32,
     /// Number of the first call; the next sequence's first ends it.
@@ -65,7 +66,7 @@ pub(super) struct Plan {
 const BYTES_PER_CALL: usize = 72;
 
 impl Plan {
-    /// Reads the rows of a build recipe, sorted by place and sequence_index.
+    /// Reads the rows of a build recipe, sorted by place and index in the row.
     pub(super) fn new(
         session: &Session,
         recipe: &Recipe,
@@ -113,7 +114,7 @@ impl Plan {
             if rollout == next {
                 self.rollout_ids.push(rollout_id.to_owned());
             }
-            self.sequences.push(Sequence { row: key, sequence_index, rollout, first_call: calls });
+            self.sequences.push(Sequence { row: key, index: sequence_index, rollout, first_call: calls });
             calls = calls.saturating_add(u32::try_from(ids.len()).unwrap_or(u32::MAX));
             parts.push(ids);
         }
@@ -127,7 +128,7 @@ impl Plan {
     /// Sequences of a row are numbered from 0 without a gap; rows come sorted.
     fn check_sequence_index(&self, key: RowKey, sequence_index: i32) -> Result<()> {
         let expected = match self.sequences.last() {
-            Some(last) if last.row == key => last.sequence_index + 1,
+            Some(last) if last.row == key => last.index + 1,
             _ => 0,
         };
         if sequence_index == expected {
@@ -259,7 +260,7 @@ impl Columns {
         })
     }
 
-    /// Reads a row's place and sequence_index; the error is the column that is null.
+    /// Reads a row's place and the sequence's index in it; the error is the column that is null.
     fn place(&self, row: usize) -> Result<(RowKey, i32), &'static str> {
         let integer = |array: &Int32Array, name| if array.is_valid(row) { Ok(array.value(row)) } else { Err(name) };
         if self.optimizer_step.is_null(row) {

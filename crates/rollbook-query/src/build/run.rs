@@ -73,7 +73,7 @@ pub async fn run_build(session: &Session, recipe: &Recipe, credit: &str, options
         recipe,
         options,
         bindings,
-        build_id: new_id("build", derivation.created_at),
+        id: new_id("build", derivation.created_at),
         run,
         derivation,
     };
@@ -103,7 +103,7 @@ struct Build<'a> {
     options: &'a BuildOptions,
     bindings: Bindings,
     run: String,
-    build_id: String,
+    id: String,
     derivation: Derivation,
 }
 
@@ -139,7 +139,7 @@ impl Build<'_> {
         let skipped = self.keys("SELECT rollout_id FROM rollouts WHERE {run} AND purpose <> 'train'").await?;
         let mut pass = Pass {
             run_id: &self.run,
-            build_id: &self.build_id,
+            build_id: &self.id,
             derivation_id: &self.derivation.id,
             created_at: self.derivation.created_at,
             plan: &plan,
@@ -177,7 +177,7 @@ impl Build<'_> {
         let (n, warnings) =
             publication.publish(self.session.lake(), self.recipe, &self.bindings, &self.derivation).await?;
         notes.extend(warnings);
-        Ok(Derived::of_build(self.derivation, self.build_id, n, notes))
+        Ok(Derived::of_build(self.derivation, self.id, n, notes))
     }
 
     /// Runs the recipe and checks its plan against the narrow facts of the calls, before anything is written.
@@ -264,7 +264,7 @@ impl Build<'_> {
             trained: &pass.trained,
             objective: self.options.objective,
             run_id: &self.run,
-            build_id: &self.build_id,
+            build_id: &self.id,
             derivation_id: &self.derivation.id,
             created_at: self.derivation.created_at,
         });
@@ -300,7 +300,7 @@ impl Build<'_> {
         let metadata = serde_json::json!({ "accept_assumed": self.options.accept_assumed }).to_string();
         let max_tokens = i32::try_from(self.options.max_tokens).unwrap_or(i32::MAX);
         let columns: BTreeMap<&str, ArrayRef> = BTreeMap::from([
-            ("build_id", text(&self.build_id)),
+            ("build_id", text(&self.id)),
             ("run_id", text(&self.run)),
             ("origin", text("rollbook")),
             ("derivation_id", text(&self.derivation.id)),

@@ -94,7 +94,7 @@ async fn merged_follows_extensions_and_its_segments_tile_the_rows() {
     assert_eq!(positions, ["0 1 2 3 4 0 1 2 3 0 1 2 3 4 5 0 1"]);
 }
 
-/// R = 2, T_a = 3, T_b = 5, so 1/6 and 1/10; the advantages are 1 - 1/2 and 0 - 1/2.
+/// `R = 2, T_a = 3, T_b = 5`, so 1/6 and 1/10; the advantages are 1 - 1/2 and 0 - 1/2.
 #[tokio::test(flavor = "multi_thread")]
 async fn weights_are_one_over_rollouts_times_tokens() {
     let scratch = scratch(vec![calls()]).await;

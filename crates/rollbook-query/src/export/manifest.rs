@@ -62,7 +62,7 @@ pub struct Upstream {
 pub struct Objective {
     /// token, row, rollout, group or constant; null is undeclared.
     pub unit: Option<String>,
-    /// step, micro_batch or rank; null is undeclared.
+    /// step, `micro_batch` or rank; null is undeclared.
     pub scope: Option<String>,
     /// The denominator of unit constant.
     pub constant: Option<f64>,

@@ -10,11 +10,12 @@ use sha2::{Digest, Sha256};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::export::run::Format;
+use crate::recipe::hex;
 
 /// Rows of one file, encoded as they come.
 pub(super) enum PartEncoder {
     Parquet(Box<ArrowWriter<Vec<u8>>>),
-    Arrow(FileWriter<Vec<u8>>),
+    Arrow(Box<FileWriter<Vec<u8>>>),
 }
 
 impl PartEncoder {
@@ -31,7 +32,7 @@ impl PartEncoder {
                 Ok(Self::Parquet(Box::new(writer.map_err(failed)?)))
             }
             // Uncompressed, so that a trainer can map the file into memory.
-            Format::Arrow => Ok(Self::Arrow(FileWriter::try_new(Vec::new(), schema)?)),
+            Format::Arrow => Ok(Self::Arrow(Box::new(FileWriter::try_new(Vec::new(), schema)?))),
         }
     }
 
@@ -64,5 +65,5 @@ fn failed(source: parquet::errors::ParquetError) -> Error {
 
 /// The hex digest of some bytes.
 pub(super) fn sha256_hex(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(Sha256::digest(bytes))
 }

@@ -188,7 +188,7 @@ async fn find_build(session: &Session, wanted: &str) -> Result<Build> {
     let Some(row) = found.iter().find(|batch| batch.num_rows() > 0) else {
         return Err(no_build(session, wanted).await?);
     };
-    let text = |column: usize| text_column(&[row.clone()], column).map(|mut values| values.pop());
+    let text = |column: usize| text_column(std::slice::from_ref(row), column).map(|mut values| values.pop());
     let double = |column: usize| -> Result<Option<f64>> {
         let array = cast(row.column(column), &DataType::Float64)?;
         let array = array.as_primitive::<Float64Type>();
@@ -242,19 +242,15 @@ async fn upstream_of(session: &Session, derivation_id: Option<&str>) -> Result<V
                 ids.join(", ")
             ))
             .await?;
-        let columns: Vec<_> = (0..4).map(|column| text_column(&found, column)).collect::<Result<_>>()?;
+        let kinds = text_column(&found, 0)?.into_iter();
+        let names = text_column(&found, 1)?;
+        let rest = text_column(&found, 2)?.into_iter().zip(text_column(&found, 3)?);
         open.clear();
-        for row in 0..columns[2].len() {
-            let id = columns[2][row].clone();
-            if upstream.iter().all(|known| known.derivation_id != id) {
-                open.push(id.clone());
-                let digest = columns[3][row].clone();
-                upstream.push(Upstream {
-                    kind: columns[0][row].clone(),
-                    name: columns[1][row].clone(),
-                    derivation_id: id,
-                    content_digest: (!digest.is_empty()).then_some(digest),
-                });
+        for ((kind, name), (derivation_id, digest)) in kinds.zip(names).zip(rest) {
+            if upstream.iter().all(|known| known.derivation_id != derivation_id) {
+                open.push(derivation_id.clone());
+                let content_digest = (!digest.is_empty()).then_some(digest);
+                upstream.push(Upstream { kind, name, derivation_id, content_digest });
             }
         }
     }

@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 use crate::error::{Error, Result};
 use crate::export::manifest::{MANIFEST, MANIFEST_FORMAT, Manifest};
 use crate::export::run::stored;
+use crate::recipe::hex;
 
 /// A file that is not what the manifest says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,7 +64,7 @@ async fn hash(store: &dyn ObjectStore, path: &str) -> Result<Option<(u64, String
         bytes += chunk.len() as u64;
         hasher.update(&chunk);
     }
-    Ok(Some((bytes, hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())))
+    Ok(Some((bytes, hex(hasher.finalize()))))
 }
 
 /// Reads the manifest of a destination, if it has one.

@@ -30,16 +30,14 @@ pub fn find_recipe(name_or_path: &str) -> Result<Recipe> {
         let stem = path.file_stem().map_or_else(|| name_or_path.into(), |stem| stem.to_string_lossy());
         return Recipe::parse(&stem, &text).map_err(|error| error.with("file", name_or_path));
     }
-    match SHIPPED.iter().find(|(name, _)| *name == name_or_path) {
-        Some((name, text)) => Recipe::parse(name, text),
-        None => {
-            let names: Vec<_> = SHIPPED.iter().map(|(name, _)| *name).collect();
-            Err(Error::not_found(format!(
-                "there is no recipe {name_or_path}: it is no file, and the shipped ones are {}",
-                names.join(", ")
-            )))
-        }
+    if let Some((name, text)) = SHIPPED.iter().find(|(name, _)| *name == name_or_path) {
+        return Recipe::parse(name, text);
     }
+    let names: Vec<_> = SHIPPED.iter().map(|(name, _)| *name).collect();
+    Err(Error::not_found(format!(
+        "there is no recipe {name_or_path}: it is no file, and the shipped ones are {}",
+        names.join(", ")
+    )))
 }
 
 #[cfg(test)]

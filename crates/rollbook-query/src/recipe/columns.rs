@@ -240,7 +240,7 @@ mod tests {
     fn a_missing_an_extra_and_a_wrong_column_are_named_with_what_was_expected() {
         let message = |fields: &[(&str, DataType)]| output_of(&recipe(), &returned(fields)).unwrap_err().to_string();
         let id = ("rollout_id", DataType::Utf8);
-        assert_eq!(message(&[id.clone()]), "recipe r does not return column value; expected double");
+        assert_eq!(message(std::slice::from_ref(&id)), "recipe r does not return column value; expected double");
         assert_eq!(
             message(&[id.clone(), ("value", DataType::Utf8)]),
             "recipe r returns column value as string; expected double"

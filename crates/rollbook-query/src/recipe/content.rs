@@ -45,13 +45,17 @@ impl ContentDigest {
 
     /// Returns the digest as text.
     pub(crate) fn text(&self) -> String {
-        let mut text = "sha256-sum:".to_owned();
-        for byte in self.sum.iter().flat_map(|word| word.to_le_bytes()) {
-            // Writing to a string cannot fail.
-            drop(write!(text, "{byte:02x}"));
-        }
-        text
+        format!("sha256-sum:{}", hex(self.sum.iter().flat_map(|word| word.to_le_bytes())))
     }
+}
+
+/// Writes bytes as lower-case hex.
+pub(crate) fn hex(bytes: impl IntoIterator<Item = u8>) -> String {
+    bytes.into_iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string cannot fail.
+        write!(text, "{byte:02x}").unwrap_or_default();
+        text
+    })
 }
 
 #[cfg(test)]
@@ -60,7 +64,9 @@ mod tests {
 
     fn of(digests: &[[u8; 32]]) -> String {
         let mut content = ContentDigest::default();
-        digests.iter().for_each(|digest| content.add_row(digest));
+        for digest in digests {
+            content.add_row(digest);
+        }
         content.text()
     }
 

@@ -177,7 +177,7 @@ async fn complete(
     Ok(builder.sort(order)?.build()?)
 }
 
-/// Makes sure that rows without a run_id can belong to one run only.
+/// Makes sure that rows without a `run_id` can belong to one run only.
 async fn only_run(session: &Session, recipe: &Recipe, scope: &Scope) -> Result<()> {
     if scope.run.is_some() {
         return Ok(());

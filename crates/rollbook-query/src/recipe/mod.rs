@@ -6,11 +6,12 @@
 //!      ─ run ───> rows of the kind's table + one row of `derivations`, one commit
 //! ```
 //!
-//! | kind   | reads                                    | returns                                                    |
-//! |--------|------------------------------------------|------------------------------------------------------------|
-//! | reward | any table                                | rollout_id, value; run_id, call_id, exclusion_reason, components, score_ids |
-//! | credit | any table, and `reward`                  | rollout_id, value; run_id, call_id, quantity, level, token_values, baseline_… |
-//! | build  | any table, and `credit`; `$max_tokens`, `$accept_assumed` | a plan, see [`crate::build`]              |
+//! ```text
+//! kind     reads                     must return          may return
+//! reward   any table                 rollout_id, value    run_id, call_id, exclusion_reason, components, score_ids
+//! credit   any table, and `reward`   rollout_id, value    run_id, call_id, quantity, level, token_values, baseline_…
+//! build    any table, and `credit`   a plan, see [`crate::build`]; it has $max_tokens and $accept_assumed
+//! ```
 //!
 //! `reward` and `credit` hold the rows of the named upstream for the training rollouts of the run, with the columns of
 //! their rollouts beside their own, so that `$group_key` can be any expression over rollouts; `group_id` is the group the
@@ -38,7 +39,7 @@ pub use header::Kind;
 pub use parameter::{Parameter, ParameterType};
 
 pub(crate) use columns::{OutputColumn, conform, list_of, output_of};
-pub(crate) use content::ContentDigest;
+pub(crate) use content::{ContentDigest, hex};
 pub(crate) use derivation::{Derivation, Publication, functions_used, new_id, table, table_batch, times};
 pub(crate) use scope::{Scope, bind, make_checks, plan_query};
 pub(crate) use parameter::Bindings;

@@ -76,7 +76,7 @@ impl<'a> Rows<'a> {
             let array = columns.get(name)?.as_string::<i32>();
             array.is_valid(row).then(|| array.value(row).to_owned())
         };
-        let rows = columns.get("rollout_id").map_or(0, |array| array.len());
+        let rows = columns.get("rollout_id").map_or(0, Array::len);
         let recipe = self.recipe.name();
         for row in 0..rows {
             let Some(rollout) = text("rollout_id", row) else {
@@ -108,7 +108,7 @@ impl<'a> Rows<'a> {
         let recipe = self.recipe.name();
         for row in 0..rows {
             let text = |name: &str| {
-                let array = columns.get(name).map(|array| array.as_string::<i32>());
+                let array = columns.get(name).map(AsArray::as_string::<i32>);
                 array.filter(|array| array.is_valid(row)).map(|array| array.value(row).to_owned())
             };
             let pair = (text("quantity").unwrap_or_default(), text("level").unwrap_or_default());
@@ -144,7 +144,7 @@ impl<'a> Rows<'a> {
         let Some(values) = columns.get("value") else {
             return;
         };
-        let reasons = columns.get("exclusion_reason").map(|array| array.as_string::<i32>());
+        let reasons = columns.get("exclusion_reason").map(AsArray::as_string::<i32>);
         let tokens = columns.get("token_values");
         for row in (0..values.len()).filter(|row| values.is_null(*row)) {
             if tokens.is_some_and(|tokens| tokens.is_valid(row)) {

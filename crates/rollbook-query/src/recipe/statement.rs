@@ -72,9 +72,10 @@ pub(crate) fn relations(query: &mut Query) -> Vec<String> {
         }
     }
     let mut names = Names(Vec::new());
-    // Nothing breaks off this walk.
-    drop(VisitMut::visit(query, &mut names));
-    names.0
+    match VisitMut::visit(query, &mut names) {
+        // Nothing breaks off this walk.
+        ControlFlow::Continue(()) | ControlFlow::Break(()) => names.0,
+    }
 }
 
 struct Narrowing<'a> {

@@ -41,7 +41,7 @@ fn options(parameters: &[(&str, &str)]) -> DeriveOptions {
     DeriveOptions { parameters, ..DeriveOptions::default() }
 }
 
-async fn reward(session: &Session, name: &str, parameters: &[(&str, &str)]) -> crate::Result<Derived> {
+async fn reward(session: &Session, name: &str, parameters: &[(&str, &str)]) -> Result<Derived> {
     run_reward(session, &find_recipe(name).unwrap(), &options(parameters)).await
 }
 

@@ -52,13 +52,9 @@ impl Upstream {
             Some((name, id)) => (name, Some(id)),
             None => (spec, None),
         };
-        let mut condition = format!("name = {}", quoted(name));
-        if let Some(id) = id {
-            condition.push_str(&format!(" AND derivation_id = {}", quoted(id)));
-        }
-        if let Some(run) = run {
-            condition.push_str(&format!(" AND run_id = {}", quoted(run)));
-        }
+        let wanted = [("name", Some(name)), ("derivation_id", id), ("run_id", run)];
+        let wanted = wanted.iter().filter_map(|(column, value)| Some(format!("{column} = {}", quoted((*value)?))));
+        let condition = wanted.collect::<Vec<_>>().join(" AND ");
         let from = if id.is_some() { format!("{table}_history") } else { table.to_owned() };
         let found = session
             .collect(&format!(
@@ -106,10 +102,5 @@ impl Upstream {
             self.from,
             self.condition
         ))
-    }
-
-    /// Returns the condition that picks the rows in the table of the name it has in [`Self::from`].
-    pub(crate) fn source(&self) -> (&str, &str) {
-        (&self.from, &self.condition)
     }
 }
