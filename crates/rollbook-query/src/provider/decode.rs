@@ -1,7 +1,7 @@
 //! The operator that rebuilds prompts and requests above a scan of whole files.
 //!
 //! ```text
-//! DecodeExec: columns=[call_id, prompt_token_ids]      batches cut at about 8 MB
+//! DecodeExec: columns=[call_id, prompt_token_ids]      batches cut at about 2 MB
 //!   DataSourceExec: calls/part-….parquet                keys, bases, suffixes, outputs; file order kept
 //! ```
 //!
@@ -32,7 +32,7 @@ use super::table::{PROMPT, REQUEST};
 use crate::error::Error;
 
 /// Bytes of prompts and requests that one output batch aims at.
-const TARGET: usize = 8 << 20;
+const TARGET: usize = 2 << 20;
 
 /// Returns the stored columns that must be read to give these logical ones, in the order of the file.
 pub(super) fn stored_columns(columns: &[String]) -> Vec<String> {

@@ -28,7 +28,7 @@ use super::table::{ENTRY, LakeTable};
 const ROLLOUT_KEYS: [&str; 4] = ["run_id", "step", "group_id", "rollout_id"];
 
 /// Bytes that one batch of a scan aims at.
-const BATCH_BYTES: u64 = 8 << 20;
+const BATCH_BYTES: u64 = 2 << 20;
 
 /// One scan, its files already chosen.
 pub(super) struct Scan<'a> {

@@ -9,8 +9,8 @@ use std::any::Any;
 use crate::error::Result;
 use crate::provider::LakeTable;
 
-/// Bytes that one batch aims at.
-const TARGET: u64 = 8 << 20;
+/// Bytes that one batch aims at: larger ones gain nothing, and a spilling sort holds dozens of them.
+const TARGET: u64 = 2 << 20;
 
 /// Returns the rows per batch for everything above the widest scan of a plan.
 pub(super) fn for_plan(plan: &LogicalPlan, state: &SessionState) -> Result<usize> {
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn a_batch_of_long_prompts_holds_few_rows() {
-        assert_eq!(rows(4 * 60_000, 8192), 34);
+        assert_eq!(rows(4 * 60_000, 8192), 8);
         assert_eq!(rows(u64::MAX, 8192), 1);
         assert_eq!(rows(100, 8192), 8192);
         assert_eq!(rows(0, 8192), 8192);
