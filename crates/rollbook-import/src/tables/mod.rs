@@ -9,6 +9,9 @@
 //! null. In calls, an exactness or `logprobs_source` that is not given is `assumed` where there are ids or logprobs,
 //! else `absent`. Unknown columns are named once and kept in `extra` where the table has one. Rows whose types are
 //! right go in, however wrong their content; the others become rejects.
+//!
+//! Limits: a line of 64 MiB, 128 levels of nesting, 16,777,216 items in a list, 2 GiB in a compressed Arrow buffer.
+//! A file may be of any size. Non-finite floats inside an Arrow struct that becomes JSON are null there.
 
 mod columnar;
 mod conform;

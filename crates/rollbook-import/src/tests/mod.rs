@@ -145,6 +145,20 @@ fn names_are_unique_and_found() {
 }
 
 #[test]
+fn every_folder_with_samples_is_an_importer() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let folders = fs::read_dir(source).unwrap().map(|entry| entry.unwrap());
+    let mut folders: Vec<_> = folders
+        .filter(|entry| entry.path().join("samples").is_dir())
+        .map(|entry| entry.file_name().to_str().unwrap().replace('_', "-"))
+        .collect();
+    let mut names: Vec<_> = importers().iter().map(|one| one.name().to_owned()).collect();
+    folders.sort();
+    names.sort();
+    assert_eq!(folders, names);
+}
+
+#[test]
 fn samples_read_without_a_reject() {
     for (name, folder) in [("tables", "tables"), ("openai-log", "openai_log")] {
         let gathered = gather(
