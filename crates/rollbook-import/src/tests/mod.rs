@@ -152,7 +152,10 @@ fn every_folder_with_samples_is_an_importer() {
         .filter(|entry| entry.path().join("samples").is_dir())
         .map(|entry| entry.file_name().to_str().unwrap().replace('_', "-"))
         .collect();
-    let mut names: Vec<_> = importers().iter().map(|one| one.name().to_owned()).collect();
+    let mut names: Vec<_> = importers()
+        .iter()
+        .map(|one| one.name().to_owned())
+        .collect();
     folders.sort();
     names.sort();
     assert_eq!(folders, names);
