@@ -76,6 +76,6 @@ SELECT
     rollout_id,
     CASE WHEN fault IS NULL THEN total - penalty END AS value,
     fault AS exclusion_reason,
-    map(array_append(verifiers, 'length_penalty'), array_append(parts, -penalty)) AS components,
+    map(array_append(verifiers, 'length_penalty'), array_append(parts, 0.0 - penalty)) AS components,
     score_ids
 FROM penalized

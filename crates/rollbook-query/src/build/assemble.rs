@@ -11,14 +11,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, Float32Array, Int32Array, Int64Array, ListArray, RecordBatch, StringArray,
+    Array, ArrayRef, AsArray, BooleanArray, Float32Array, Int32Array, Int64Array, ListArray,
+    RecordBatch, StringArray,
 };
 use arrow::datatypes::{Float32Type, Float64Type, Int32Type, UInt32Type};
 
 use crate::build::objective::{Objective, TrainedTokens};
 use crate::build::pieces::repeated;
 use crate::build::plan::{Plan, RowKey};
-use crate::build::row_columns::{booleans, ints, numbers, segments};
+use crate::build::row_columns::{list_columns, segments};
 use crate::error::{Error, Result};
 use crate::recipe::{table, table_batch, times};
 
@@ -63,12 +64,12 @@ pub(super) struct Segment {
 #[derive(Default)]
 pub(super) struct Row {
     key: Option<RowKey>,
-    token_ids: Vec<i32>,
-    position_ids: Vec<i32>,
+    pub(super) token_ids: Vec<i32>,
+    pub(super) position_ids: Vec<i32>,
     pub(super) action_mask: Vec<bool>,
-    logprobs: Vec<Option<f32>>,
-    advantages: Vec<f32>,
-    loss_weights: Vec<f64>,
+    pub(super) logprobs: Vec<Option<f32>>,
+    pub(super) advantages: Vec<f32>,
+    pub(super) loss_weights: Vec<f64>,
     pub(super) segments: Vec<Segment>,
     rollout: Shared<u32>,
     group: Shared<Option<String>>,
@@ -113,14 +114,28 @@ pub(super) struct Assembler<'a> {
 
 impl<'a> Assembler<'a> {
     pub(super) fn new(assembly: Assembly<'a>) -> Self {
-        Self { assembly, next: 0, pieces: Vec::new(), row: Row::default(), done: Vec::new(), done_tokens: 0 }
+        Self {
+            assembly,
+            next: 0,
+            pieces: Vec::new(),
+            row: Row::default(),
+            done: Vec::new(),
+            done_tokens: 0,
+        }
     }
 
     /// Takes the piece in row `index` of a batch of pieces; returns rows where enough of them are done.
-    pub(super) fn push(&mut self, batch: &RecordBatch, index: usize) -> Result<Option<RecordBatch>> {
+    pub(super) fn push(
+        &mut self,
+        batch: &RecordBatch,
+        index: usize,
+    ) -> Result<Option<RecordBatch>> {
         let piece = Piece::read(batch, index)?;
         if piece.number != self.next {
-            return Err(Error::corrupt(format!("piece {} comes where {} is due", piece.number, self.next)));
+            return Err(Error::corrupt(format!(
+                "piece {} comes where {} is due",
+                piece.number, self.next
+            )));
         }
         self.next += 1;
         let (sequence, place) = self.assembly.plan.sequence_of(piece.number);
@@ -168,13 +183,19 @@ impl<'a> Assembler<'a> {
         };
         let plan = self.assembly.plan;
         let (_, sequence) = plan.sequence_of(last.number);
-        let prompt = last.prompt.as_ref().ok_or_else(|| Error::corrupt("the last call lost its prompt"))?;
+        let prompt = last
+            .prompt
+            .as_ref()
+            .ok_or_else(|| Error::corrupt("the last call lost its prompt"))?;
         let mut tokens = prompt.values().to_vec();
         tokens.extend_from_slice(last.output.values());
         check_extensions(plan, pieces, &tokens)?;
 
         let step = sequence.row.optimizer_step;
-        let denominator = self.assembly.trained.denominator(self.assembly.objective, step, sequence.rollout);
+        let denominator =
+            self.assembly
+                .trained
+                .denominator(self.assembly.objective, step, sequence.rollout);
         // Lengths below 2^53 make this the double nearest to the exact coefficient.
         #[expect(clippy::cast_precision_loss, reason = "a denominator counts tokens")]
         let weight = 1.0 / denominator as f64;
@@ -196,51 +217,72 @@ impl<'a> Assembler<'a> {
     fn take_batch(&mut self) -> Result<Option<RecordBatch>> {
         let rows = std::mem::take(&mut self.done);
         self.done_tokens = 0;
-        if rows.is_empty() { Ok(None) } else { self.batch(&rows).map(Some) }
+        if rows.is_empty() {
+            Ok(None)
+        } else {
+            self.batch(&rows).map(Some)
+        }
     }
 
     fn batch(&self, rows: &[Row]) -> Result<RecordBatch> {
         let assembly = &self.assembly;
         let table = table("samples")?;
-        let schema = table.physical();
-        let keys: Vec<RowKey> = rows.iter().filter_map(|row| row.key).collect();
-        let integers = |value: fn(&RowKey) -> i32| -> ArrayRef {
-            Arc::new(keys.iter().map(value).collect::<Int32Array>())
-        };
-        let steps: ArrayRef = Arc::new(keys.iter().map(|key| key.optimizer_step).collect::<Int64Array>());
-        let rollouts = rows.iter().map(|row| row.rollout.one().map(|rollout| assembly.plan.rollout_id(*rollout)));
-        let groups = rows.iter().map(|row| row.group.one().and_then(|group| group.as_deref()));
         let count = rows.len();
-        let columns: BTreeMap<&str, ArrayRef> = BTreeMap::from([
+        let mut columns = self.places(rows);
+        columns.extend(list_columns(rows)?);
+        let schema = table.physical();
+        let segments = segments(assembly.plan, rows, schema.field_with_name("segments")?)?;
+        columns.extend([
             ("run_id", repeated(assembly.run_id, count)),
-            ("step", Arc::clone(&steps)),
-            ("group_id", Arc::new(groups.collect::<StringArray>()) as ArrayRef),
-            ("rollout_id", Arc::new(rollouts.collect::<StringArray>())),
             ("build_id", repeated(assembly.build_id, count)),
-            ("epoch", Arc::new(Int32Array::from(vec![0; count]))),
-            ("optimizer_step", steps),
-            ("micro_batch", integers(|key| key.micro_batch)),
-            ("rank", integers(|key| key.rank)),
-            ("row_index", integers(|key| key.row_index)),
-            ("token_ids", ints(rows.iter().map(|row| row.token_ids.as_slice()))),
-            ("position_ids", ints(rows.iter().map(|row| row.position_ids.as_slice()))),
-            ("action_mask", booleans(rows)?),
-            ("logprobs", numbers::<Float32Type>(rows.iter().map(|row| row.logprobs.iter().copied()))),
-            ("advantages", numbers::<Float32Type>(rows.iter().map(|row| row.advantages.iter().copied().map(Some)))),
-            ("loss_weights", numbers::<Float64Type>(rows.iter().map(|row| row.loss_weights.iter().copied().map(Some)))),
+            (
+                "epoch",
+                Arc::new(Int32Array::from(vec![0; count])) as ArrayRef,
+            ),
             ("is_pad", Arc::new(BooleanArray::from(vec![false; count]))),
-            ("segments", segments(assembly.plan, rows, schema.field_with_name("segments")?)?),
+            ("segments", segments),
             ("derivation_id", repeated(assembly.derivation_id, count)),
             ("created_at", times(assembly.created_at, count)),
         ]);
         table_batch(table, count, columns)
+    }
+
+    /// The columns that say where rows stand and, where it is one, whose they are.
+    fn places(&self, rows: &[Row]) -> BTreeMap<&'static str, ArrayRef> {
+        let plan = self.assembly.plan;
+        let keys: Vec<RowKey> = rows.iter().filter_map(|row| row.key).collect();
+        let integers = |value: fn(&RowKey) -> i32| -> ArrayRef {
+            Arc::new(keys.iter().map(value).collect::<Int32Array>())
+        };
+        let steps = keys.iter().map(|key| key.optimizer_step);
+        let steps: ArrayRef = Arc::new(steps.collect::<Int64Array>());
+        let rollouts = rows
+            .iter()
+            .map(|row| row.rollout.one().map(|one| plan.rollout_id(*one)));
+        let groups = rows
+            .iter()
+            .map(|row| row.group.one().and_then(|one| one.as_deref()));
+        BTreeMap::from([
+            ("step", Arc::clone(&steps)),
+            ("optimizer_step", steps),
+            (
+                "group_id",
+                Arc::new(groups.collect::<StringArray>()) as ArrayRef,
+            ),
+            ("rollout_id", Arc::new(rollouts.collect::<StringArray>())),
+            ("micro_batch", integers(|key| key.micro_batch)),
+            ("rank", integers(|key| key.rank)),
+            ("row_index", integers(|key| key.row_index)),
+        ])
     }
 }
 
 impl Piece {
     fn read(batch: &RecordBatch, index: usize) -> Result<Self> {
         let column = |name: &str| -> Result<&ArrayRef> {
-            batch.column_by_name(name).ok_or_else(|| Error::corrupt(format!("pieces lost column {name}")))
+            batch
+                .column_by_name(name)
+                .ok_or_else(|| Error::corrupt(format!("pieces lost column {name}")))
         };
         let item = |name: &str| -> Result<Option<ArrayRef>> {
             let list: &ListArray = column(name)?.as_list();
@@ -253,13 +295,17 @@ impl Piece {
         let trained = item("trained")?.map(|array| array.as_boolean().clone());
         Ok(Self {
             number: column("number")?.as_primitive::<UInt32Type>().value(index),
-            group_id: groups.is_valid(index).then(|| groups.value(index).to_owned()),
+            group_id: groups
+                .is_valid(index)
+                .then(|| groups.value(index).to_owned()),
             advantage: advantages.is_valid(index).then(|| advantages.value(index)),
             prompt: item("prompt")?.map(ids),
             logprobs: item("logprobs")?.map(|array| array.as_primitive::<Float32Type>().clone()),
-            trained: trained.filter(|trained| trained.len() == output.len()).ok_or_else(|| {
-                Error::corrupt("a piece has another number of verdicts than tokens")
-            })?,
+            trained: trained
+                .filter(|trained| trained.len() == output.len())
+                .ok_or_else(|| {
+                    Error::corrupt("a piece has another number of verdicts than tokens")
+                })?,
             output,
         })
     }
@@ -271,11 +317,20 @@ fn check_extensions(plan: &Plan, pieces: &[Piece], tokens: &[i32]) -> Result<()>
         let (prompt_len, output_len) = plan.lengths(piece.number);
         let given = piece.prompt.as_ref().map_or(prompt_len, Int32Array::len);
         if given != prompt_len || piece.output.len() != output_len {
-            return Err(Error::corrupt(format!("call {} has other lengths than recorded", plan.call_id(piece.number))));
+            return Err(Error::corrupt(format!(
+                "call {} has other lengths than recorded",
+                plan.call_id(piece.number)
+            )));
         }
         let context = prompt_len + output_len;
-        let own = piece.prompt.iter().flat_map(|prompt| prompt.values().iter());
-        let shared = own.zip(tokens).take_while(|(own, token)| own == token).count();
+        let own = piece
+            .prompt
+            .iter()
+            .flat_map(|prompt| prompt.values().iter());
+        let shared = own
+            .zip(tokens)
+            .take_while(|(own, token)| own == token)
+            .count();
         let is_same = (piece.prompt.is_none() || shared == prompt_len)
             && tokens.get(prompt_len..context) == Some(piece.output.values());
         // The next call is the one whose prompt fails to hold this context.
@@ -287,7 +342,13 @@ fn check_extensions(plan: &Plan, pieces: &[Piece], tokens: &[i32]) -> Result<()>
 }
 
 impl Row {
-    fn append_context(&mut self, call: u32, sequence_index: i32, source_start: usize, length: usize) {
+    fn append_context(
+        &mut self,
+        call: u32,
+        sequence_index: i32,
+        source_start: usize,
+        length: usize,
+    ) {
         if length == 0 {
             return;
         }
@@ -310,7 +371,10 @@ impl Row {
 
     fn append_output(&mut self, piece: &Piece, sequence_index: i32, weight: f64) {
         // Token values are rounded to float only here, where they are stored.
-        #[expect(clippy::cast_possible_truncation, reason = "stored advantages are floats")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "stored advantages are floats"
+        )]
         let advantage = piece.advantage.unwrap_or(0.0) as f32;
         for token in 0..piece.output.len() {
             let trained = piece.trained.value(token);
@@ -327,9 +391,13 @@ impl Row {
                     trained,
                 }),
             }
-            let logprob = piece.logprobs.as_ref().filter(|values| trained && values.is_valid(token));
+            let logprob = piece
+                .logprobs
+                .as_ref()
+                .filter(|values| trained && values.is_valid(token));
             self.action_mask.push(trained);
-            self.logprobs.push(logprob.map(|values| values.value(token)));
+            self.logprobs
+                .push(logprob.map(|values| values.value(token)));
             self.advantages.push(if trained { advantage } else { 0.0 });
             self.loss_weights.push(if trained { weight } else { 0.0 });
         }

@@ -18,6 +18,8 @@ mod assemble;
 mod credit;
 mod facts;
 mod objective;
+#[cfg(test)]
+mod oracle;
 mod order;
 mod pieces;
 mod plan;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Float64Type, Int32Type, SchemaRef};
+use arrow::datatypes::SchemaRef;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::prelude::SessionContext;
 use futures::TryStreamExt;
@@ -15,7 +15,8 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::export::manifest::{ExportedFile, MANIFEST, MANIFEST_FORMAT, Manifest, Objective, Upstream};
+use crate::export::lookup::{Build, find_build};
+use crate::export::manifest::{ExportedFile, MANIFEST, MANIFEST_FORMAT, Manifest};
 use crate::export::part::{PartEncoder, sha256_hex};
 use crate::export::verify::read_manifest;
 use crate::recipe::{quoted, table, text_column};
@@ -47,7 +48,11 @@ impl FromStr for Format {
         [Self::Parquet, Self::Arrow]
             .into_iter()
             .find(|format| format.as_str() == text)
-            .ok_or_else(|| Error::invalid(format!("there is no export format {text}; parquet and arrow are")))
+            .ok_or_else(|| {
+                Error::invalid(format!(
+                    "there is no export format {text}; parquet and arrow are"
+                ))
+            })
     }
 }
 
@@ -73,29 +78,31 @@ pub struct ExportOptions {
 impl ExportOptions {
     /// Makes options for a format, with parts of 64 MB.
     pub fn new(format: Format) -> Self {
-        Self { format, accept_assumed: false, env: BTreeMap::new(), part_bytes: 64 << 20 }
+        Self {
+            format,
+            accept_assumed: false,
+            env: BTreeMap::new(),
+            part_bytes: 64 << 20,
+        }
     }
 }
 
 /// Turns an error of the destination's store into ours.
 pub(super) fn stored(source: object_store::Error, what: &str, path: &str) -> Error {
-    Error::new(ErrorKind::Unavailable, format!("cannot {what} {path}: {source}")).caused_by(source)
-}
-
-/// What the lake knows of the build.
-struct Build {
-    id: String,
-    name: Option<String>,
-    run_id: String,
-    derivation_id: Option<String>,
-    upstream: Vec<Upstream>,
-    objective: Objective,
-    accept_assumed: bool,
-    max_tokens: Option<i32>,
+    Error::new(
+        ErrorKind::Unavailable,
+        format!("cannot {what} {path}: {source}"),
+    )
+    .caused_by(source)
 }
 
 /// Exports a build, by its name or id, to a folder or an `s3://` URL.
-pub async fn export(session: &Session, build: &str, dest: &str, options: &ExportOptions) -> Result<Manifest> {
+pub async fn export(
+    session: &Session,
+    build: &str,
+    dest: &str,
+    options: &ExportOptions,
+) -> Result<Manifest> {
     let build = find_build(session, build).await?;
     if build.accept_assumed && !options.accept_assumed {
         return Err(Error::invalid(format!(
@@ -104,7 +111,7 @@ pub async fn export(session: &Session, build: &str, dest: &str, options: &Export
         )));
     }
     let (url, store) = rollbook_lake::open_destination(dest, &options.env, true)?;
-    let stale = check_destination(store.as_ref(), &url, &build.id).await?;
+    let stale = check_destination(store.as_ref(), &url, &build).await?;
     let mut parts = Parts::new(store.as_ref(), &build, options)?;
     let mut rows = rows_of(session, &build).await?;
     while let Some(batch) = rows.try_next().await? {
@@ -112,7 +119,11 @@ pub async fn export(session: &Session, build: &str, dest: &str, options: &Export
     }
     parts.close().await?;
     if parts.rows == 0 {
-        return Err(Error::invalid(format!("build {} has no rows at snapshot {}", build.id, session.snapshot().n)));
+        return Err(Error::invalid(format!(
+            "build {} has no rows at snapshot {}",
+            build.id,
+            session.snapshot().n
+        )));
     }
     let manifest = Manifest {
         manifest_format: MANIFEST_FORMAT,
@@ -131,7 +142,11 @@ pub async fn export(session: &Session, build: &str, dest: &str, options: &Export
         trained_tokens: parts.trained_tokens,
         files: parts.files,
     };
-    let written: BTreeSet<_> = manifest.files.iter().map(|file| file.path.as_str()).collect();
+    let written: BTreeSet<_> = manifest
+        .files
+        .iter()
+        .map(|file| file.path.as_str())
+        .collect();
     for path in stale.iter().filter(|path| !written.contains(path.as_str())) {
         let deleted = store.delete(&Path::from(path.as_str())).await;
         deleted.map_err(|source| stored(source, "delete", path))?;
@@ -146,24 +161,34 @@ pub async fn export(session: &Session, build: &str, dest: &str, options: &Export
 }
 
 /// Makes sure that nothing else lies in the destination; returns the files of this build that do.
-async fn check_destination(store: &dyn ObjectStore, url: &str, build_id: &str) -> Result<Vec<String>> {
+async fn check_destination(
+    store: &dyn ObjectStore,
+    url: &str,
+    build: &Build,
+) -> Result<Vec<String>> {
     if let Some(manifest) = read_manifest(store, url).await?
-        && manifest.build_id != build_id
+        && manifest.build_id != build.id
     {
         return Err(Error::new(
             ErrorKind::Conflict,
-            format!("{url} holds the export of build {}: choose another destination", manifest.build_id),
+            format!(
+                "{url} holds the export of build {}: choose another destination",
+                manifest.build_id
+            ),
         ));
     }
-    let listed: Vec<_> =
-        store.list(None).try_collect().await.map_err(|source| stored(source, "list", url))?;
+    let listed: Vec<_> = store
+        .list(None)
+        .try_collect()
+        .await
+        .map_err(|source| stored(source, "list", url))?;
     let mut own = Vec::new();
     for object in listed {
         let path = object.location.to_string();
         if path == MANIFEST {
             continue;
         }
-        if !(path.starts_with("part-") && path.contains(build_id)) {
+        if !(path.starts_with("part-") && path.contains(&build.file_tag())) {
             return Err(Error::new(
                 ErrorKind::Conflict,
                 format!("{url} is not empty, it holds {path}: choose another destination"),
@@ -172,89 +197,6 @@ async fn check_destination(store: &dyn ObjectStore, url: &str, build_id: &str) -
         own.push(path);
     }
     Ok(own)
-}
-
-async fn find_build(session: &Session, wanted: &str) -> Result<Build> {
-    let name = quoted(wanted);
-    let found = session
-        .collect(&format!(
-            "SELECT b.build_id, d.name, b.run_id, b.derivation_id, b.objective_unit, b.objective_scope, \
-             b.objective_constant, b.advantage_scale, b.max_tokens, b.metadata \
-             FROM builds AS b LEFT JOIN derivations AS d ON d.derivation_id = b.derivation_id \
-             WHERE b.build_id = {name} OR d.name = {name} \
-             ORDER BY b.build_id = {name} DESC, b.created_at DESC, b.build_id DESC LIMIT 1"
-        ))
-        .await?;
-    let Some(row) = found.iter().find(|batch| batch.num_rows() > 0) else {
-        return Err(no_build(session, wanted).await?);
-    };
-    let text = |column: usize| text_column(std::slice::from_ref(row), column).map(|mut values| values.pop());
-    let double = |column: usize| -> Result<Option<f64>> {
-        let array = cast(row.column(column), &DataType::Float64)?;
-        let array = array.as_primitive::<Float64Type>();
-        Ok(array.is_valid(0).then(|| array.value(0)))
-    };
-    let max_tokens = cast(row.column(8), &DataType::Int32)?;
-    let max_tokens = max_tokens.as_primitive::<Int32Type>();
-    let derivation_id = text(3)?;
-    let metadata: serde_json::Value =
-        text(9)?.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
-    Ok(Build {
-        id: text(0)?.ok_or_else(|| Error::corrupt(format!("build {wanted} has no id")))?,
-        name: text(1)?,
-        run_id: text(2)?.unwrap_or_default(),
-        upstream: upstream_of(session, derivation_id.as_deref()).await?,
-        derivation_id,
-        objective: Objective {
-            unit: text(4)?,
-            scope: text(5)?,
-            constant: double(6)?,
-            advantage_scale: double(7)?,
-        },
-        accept_assumed: metadata.get("accept_assumed").and_then(serde_json::Value::as_bool).unwrap_or(false),
-        max_tokens: max_tokens.is_valid(0).then(|| max_tokens.value(0)),
-    })
-}
-
-async fn no_build(session: &Session, wanted: &str) -> Result<Error> {
-    let known = session
-        .collect(
-            "SELECT DISTINCT coalesce(d.name, b.build_id) FROM builds AS b \
-             LEFT JOIN derivations AS d ON d.derivation_id = b.derivation_id ORDER BY 1 LIMIT 20",
-        )
-        .await?;
-    let known = text_column(&known, 0)?;
-    let hint = if known.is_empty() { "it has none yet".to_owned() } else { format!("it has {}", known.join(", ")) };
-    Ok(Error::not_found(format!("the lake has no build {wanted} at snapshot {}; {hint}", session.snapshot().n)))
-}
-
-/// The derivations behind a build, the nearest first.
-async fn upstream_of(session: &Session, derivation_id: Option<&str>) -> Result<Vec<Upstream>> {
-    let mut upstream: Vec<Upstream> = Vec::new();
-    let mut open: Vec<String> = derivation_id.map(str::to_owned).into_iter().collect();
-    while !open.is_empty() {
-        let ids: Vec<_> = open.iter().map(|id| quoted(id)).collect();
-        let found = session
-            .collect(&format!(
-                "SELECT DISTINCT coalesce(u.kind, ''), coalesce(u.name, ''), u.derivation_id, \
-                 coalesce(u.content_digest, '') FROM derivations AS u JOIN (SELECT unnest(upstream_derivation_ids) AS id \
-                 FROM derivations WHERE derivation_id IN ({})) AS d ON u.derivation_id = d.id ORDER BY 1, 2, 3",
-                ids.join(", ")
-            ))
-            .await?;
-        let kinds = text_column(&found, 0)?.into_iter();
-        let names = text_column(&found, 1)?;
-        let rest = text_column(&found, 2)?.into_iter().zip(text_column(&found, 3)?);
-        open.clear();
-        for ((kind, name), (derivation_id, digest)) in kinds.zip(names).zip(rest) {
-            if upstream.iter().all(|known| known.derivation_id != derivation_id) {
-                open.push(derivation_id.clone());
-                let content_digest = (!digest.is_empty()).then_some(digest);
-                upstream.push(Upstream { kind, name, derivation_id, content_digest });
-            }
-        }
-    }
-    Ok(upstream)
 }
 
 /// Bytes that a token of a row takes in all columns, about.
@@ -267,8 +209,12 @@ async fn rows_of(
     session: &Session,
     build: &Build,
 ) -> Result<datafusion::execution::SendableRecordBatchStream> {
-    let columns: Vec<String> =
-        table("samples")?.logical().fields().iter().map(|field| field.name().clone()).collect();
+    let columns: Vec<String> = table("samples")?
+        .logical()
+        .fields()
+        .iter()
+        .map(|field| field.name().clone())
+        .collect();
     let sql = format!(
         "SELECT {} FROM samples WHERE run_id = {} AND build_id = {} \
          ORDER BY epoch, coalesce(optimizer_step, step), step, micro_batch, rank, row_index",
@@ -277,16 +223,25 @@ async fn rows_of(
         quoted(&build.id)
     );
     let plan = session.plan(parse(&sql)?, &PlanOptions::default()).await?;
-    let widest = match build.max_tokens.and_then(|tokens| usize::try_from(tokens).ok()) {
+    let widest = match build
+        .max_tokens
+        .and_then(|tokens| usize::try_from(tokens).ok())
+    {
         Some(tokens) => tokens,
         None => widest_row(session, build).await?,
     };
     let rows = (BATCH_BYTES / (widest.max(1) * TOKEN_BYTES)).clamp(1, 8192);
     let state = session.context().state();
     let config = state.config().clone().with_batch_size(rows);
-    let state = SessionStateBuilder::new_from_existing(state).with_config(config).build();
+    let state = SessionStateBuilder::new_from_existing(state)
+        .with_config(config)
+        .build();
     let context = SessionContext::new_with_state(state);
-    Ok(context.execute_logical_plan(plan).await?.execute_stream().await?)
+    Ok(context
+        .execute_logical_plan(plan)
+        .await?
+        .execute_stream()
+        .await?)
 }
 
 /// The longest row of a build that does not say.
@@ -299,7 +254,10 @@ async fn widest_row(session: &Session, build: &Build) -> Result<usize> {
             quoted(&build.id)
         ))
         .await?;
-    Ok(text_column(&found, 0)?.first().and_then(|text| text.parse().ok()).unwrap_or(0))
+    Ok(text_column(&found, 0)?
+        .first()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(0))
 }
 
 /// Part files on their way out.
@@ -307,7 +265,7 @@ struct Parts<'a> {
     store: &'a dyn ObjectStore,
     format: Format,
     part_bytes: usize,
-    build_id: &'a str,
+    tag: String,
     schema: SchemaRef,
     open: Option<(PartEncoder, u64)>,
     files: Vec<ExportedFile>,
@@ -317,12 +275,12 @@ struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    fn new(store: &'a dyn ObjectStore, build: &'a Build, options: &ExportOptions) -> Result<Self> {
+    fn new(store: &'a dyn ObjectStore, build: &Build, options: &ExportOptions) -> Result<Self> {
         Ok(Self {
             store,
             format: options.format,
             part_bytes: options.part_bytes,
-            build_id: &build.id,
+            tag: build.file_tag(),
             schema: table("samples")?.logical(),
             open: None,
             files: Vec::new(),
@@ -359,10 +317,16 @@ impl<'a> Parts<'a> {
         self.rows += rows.num_rows() as u64;
         if let Some(ids) = rows.column_by_name("token_ids") {
             let ids = ids.as_list::<i32>();
-            self.tokens += (0..ids.len()).map(|row| u64::from(ids.value_length(row).unsigned_abs())).sum::<u64>();
+            self.tokens += (0..ids.len())
+                .map(|row| u64::from(ids.value_length(row).unsigned_abs()))
+                .sum::<u64>();
         }
         if let Some(masks) = rows.column_by_name("action_mask") {
-            let trained = masks.as_list::<i32>().iter().flatten().map(|mask| mask.as_boolean().true_count() as u64);
+            let trained = masks
+                .as_list::<i32>()
+                .iter()
+                .flatten()
+                .map(|mask| mask.as_boolean().true_count() as u64);
             self.trained_tokens += trained.sum::<u64>();
         }
     }
@@ -372,10 +336,17 @@ impl<'a> Parts<'a> {
             return Ok(());
         };
         let bytes = encoder.finish()?;
-        let path = format!("part-{:05}-{}.{}", self.files.len(), self.build_id, self.format);
-        let file =
-            ExportedFile { path: path.clone(), rows, bytes: bytes.len() as u64, sha256: sha256_hex(&bytes) };
-        let put = self.store.put(&Path::from(path.as_str()), bytes.into()).await;
+        let path = format!("part-{:05}-{}.{}", self.files.len(), self.tag, self.format);
+        let file = ExportedFile {
+            path: path.clone(),
+            rows,
+            bytes: bytes.len() as u64,
+            sha256: sha256_hex(&bytes),
+        };
+        let put = self
+            .store
+            .put(&Path::from(path.as_str()), bytes.into())
+            .await;
         put.map_err(|source| stored(source, "write", &path))?;
         self.files.push(file);
         Ok(())
