@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use arrow::array::{Array, ListArray};
 use arrow::compute::{SortColumn, lexsort_to_indices, take_record_batch};
@@ -59,7 +60,7 @@ pub(crate) fn both() -> (Gathered, Gathered) {
 
 fn sorted(batch: &RecordBatch, key: &str) -> RecordBatch {
     let column = SortColumn {
-        values: batch.column_by_name(key).unwrap().clone(),
+        values: Arc::clone(batch.column_by_name(key).unwrap()),
         options: None,
     };
     take_record_batch(batch, &lexsort_to_indices(&[column], None).unwrap()).unwrap()
