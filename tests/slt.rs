@@ -1,8 +1,9 @@
 //! Runs every `.slt` file over a session in this process: functions, views, audits and whole questions.
 //!
 //! Each file gets a lake of its own in a scratch folder. Where a folder of the file's name lies beside it
-//! (`x.slt`, `x/calls.jsonl`), its tables are imported first. `cargo test --test slt -- --complete` writes the results
-//! that were found into the files.
+//! (`x.slt`, `x/calls.jsonl`), its tables are imported first; numbered folders inside are imports that follow one
+//! another, and `# data: calculator-run` asks for the real run that ships. `cargo test --test slt -- --complete` writes
+//! the results that were found into the files.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -93,21 +94,29 @@ async fn open(scratch: &Path, file: &Path) -> Result<Session, Box<dyn Error>> {
     let options = LakeOptions { env: BTreeMap::new(), clock: Arc::new(|| NOW_US), author: "slt".to_owned() };
     let url = scratch.join("lake").display().to_string();
     let lake = Lake::init(&url, options).await?;
-    let data = file.with_extension("");
-    if data.is_dir() {
-        let importer = rollbook_import::importer("tables").ok_or("there is no importer of tables")?;
-        let mut parts: Vec<PathBuf> = std::fs::read_dir(&data)?.flatten().map(|entry| entry.path()).collect();
-        parts.sort();
-        // Numbered folders are imports that follow one another.
-        if !parts.iter().all(|part| part.is_dir()) {
-            parts = vec![data];
-        }
-        for part in parts {
-            import(&lake, importer, &[part], &IngestOptions::default(), &|_| {}).await?;
-        }
+    let importer = rollbook_import::importer("tables").ok_or("there is no importer of tables")?;
+    for folder in sources(scratch, file)? {
+        import(&lake, importer, &[folder], &IngestOptions::default(), &|_| {}).await?;
     }
     let options = SessionOptions { memory_limit: 256 << 20, threads: 2, spill_dir: None };
     Ok(Session::open(&lake, None, options).await?)
+}
+
+/// The folders to import for a file, in order.
+fn sources(scratch: &Path, file: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
+    if std::fs::read_to_string(file)?.lines().any(|line| line == "# data: calculator-run") {
+        let folder = scratch.join("calculator-run");
+        std::fs::create_dir(&folder)?;
+        rollbook_testing::calculator_run::write_tables(&folder)?;
+        return Ok(vec![folder]);
+    }
+    let data = file.with_extension("");
+    if !data.is_dir() {
+        return Ok(Vec::new());
+    }
+    let mut parts: Vec<PathBuf> = std::fs::read_dir(&data)?.flatten().map(|entry| entry.path()).collect();
+    parts.sort();
+    Ok(if parts.iter().all(|part| part.is_dir()) { parts } else { vec![data] })
 }
 
 struct Connections {

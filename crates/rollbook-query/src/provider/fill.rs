@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::{Column, JoinType, Result, TableReference, internal_err};
+use datafusion::common::{Column, JoinType, Result, TableReference};
 use datafusion::datasource::provider_as_source;
 use datafusion::execution::SessionState;
 use datafusion::functions::core::expr_fn::coalesce;
@@ -12,6 +12,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion::physical_plan::ExecutionPlan;
 use rollbook_schema::Table;
 
+use super::nested;
 use super::table::LakeTable;
 use crate::session::parse;
 
@@ -38,9 +39,7 @@ pub(super) async fn scan(
     columns: &[String],
     filters: &[Expr],
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    let Some(session) = state.as_any().downcast_ref::<SessionState>() else {
-        return internal_err!("files that wait for their rollouts need a session of DataFusion's own kind");
-    };
+    let session = nested::session(state)?;
     let (open, closed): (Vec<_>, Vec<_>) = table.files().iter().cloned().partition(|file| file.unresolved);
     let columns_filled = filled_columns(table.definition());
     let early: Vec<Expr> = filters
@@ -53,7 +52,7 @@ pub(super) async fn scan(
         let rest = side(&table.with_files(closed), columns, filters)?.build()?;
         plan = plan.union(rest)?;
     }
-    session.create_physical_plan(&plan.build()?).await
+    nested::physical(session, &plan.build()?).await
 }
 
 /// Reads one side; step and group are read as stored, whatever the mark says.

@@ -9,6 +9,7 @@
 mod codec;
 mod decode;
 mod fill;
+pub(crate) mod nested;
 mod prune;
 mod scan;
 mod table;

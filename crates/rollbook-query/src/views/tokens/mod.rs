@@ -16,13 +16,14 @@ use std::sync::{Arc, LazyLock};
 use async_trait::async_trait;
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::{Result, internal_err};
+use datafusion::common::Result;
 use datafusion::datasource::TableType;
-use datafusion::execution::SessionState;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 use datafusion::physical_plan::ExecutionPlan;
 
 pub use exec::TokensExec;
+
+use crate::provider::nested;
 
 /// Columns that every token of a call shares; filters on them go below.
 pub(super) const KEYS: [&str; 7] =
@@ -97,15 +98,13 @@ impl TableProvider for TokensView {
         filters: &[Expr],
         _limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let Some(session) = state.as_any().downcast_ref::<SessionState>() else {
-            return internal_err!("the view tokens needs a session of DataFusion's own kind");
-        };
+        let session = nested::session(state)?;
         let columns: Vec<String> = match projection {
             Some(indices) => indices.iter().map(|index| SCHEMA.field(*index).name().clone()).collect(),
             None => SCHEMA.fields().iter().map(|field| field.name().clone()).collect(),
         };
         let below = plan::calls(session, &columns, filters).await?;
-        let input = session.create_physical_plan(&below).await?;
+        let input = nested::physical(session, &below).await?;
         Ok(Arc::new(TokensExec::try_new(input, &columns)?))
     }
 }
