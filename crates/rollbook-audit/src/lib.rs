@@ -1,1 +1,27 @@
-//! Stub.
+//! Rollbook's checks: questions over a snapshot's records, each written in SQL, and the findings they make.
+//!
+//! ```text
+//! sql/audits/<family>/<name>/audit.sql -> Check (header + query) -> Session -> Finding* -> Report -> findings, audits
+//! ```
+//!
+//! A check's query returns one row a finding. What SQL cannot say is a scalar function here (it looks at one row's lists)
+//! or a table function (it reads the lake a second time, only where a first, narrow look gave cause to).
+
+mod catalog;
+mod check;
+mod functions;
+mod record;
+mod register;
+mod report;
+mod run;
+mod tables;
+#[cfg(test)]
+mod tests;
+
+pub use catalog::{check, checks};
+pub use check::{Check, Outcome};
+pub use record::{Recorded, record};
+pub use register::register;
+pub use report::{Count, Finding, Report};
+pub use rollbook_query::{Error, ErrorKind, Result};
+pub use run::{AuditOptions, FINDINGS_KEPT, audit};

@@ -1,0 +1,45 @@
+//! What SQL cannot say about the lists of one row.
+//!
+//! | function                                              | gives                                                        |
+//! |-------------------------------------------------------|--------------------------------------------------------------|
+//! | `logprob_faults(output_len, sampled_mask, logprobs)`  | runs of sampled tokens whose logprob cannot be               |
+//! | `span_outside(spans, total)`                          | start of the first span that lies outside `0..total`         |
+//! | `trained_spans(segments, action_mask)`                | runs of a row's trained tokens that name a call's output     |
+//! | `span_weights(segments, action_mask, loss_weights)`   | per rollout of a row: trained tokens, summed loss weight     |
+//! | `uncovered_spans(output_len, sampled_mask, spans)`    | runs of sampled tokens that no span holds                    |
+//! | `repeated_spans(uses)`                                | runs of tokens that more than one use holds                  |
+//! | `row_contexts(token_ids, segments, action_mask)`      | what stands before each call's trained tokens in a row       |
+//! | `output_differs(seen, output_token_ids)`              | whether tokens seen in a row are not the call's              |
+//! | `logprob_digest(logprobs)`                            | equal for equal lists, nulls and NaNs included               |
+//! | `logprob_sum(logprobs)`                               | sum of the finite ones, in double                            |
+
+mod context;
+mod coverage;
+mod lists;
+mod logprobs;
+mod repeats;
+mod row_function;
+mod segments;
+mod weights;
+
+use datafusion::logical_expr::ScalarUDF;
+
+pub(crate) use context::{CallUse, uses_of};
+pub(crate) use lists::int;
+pub(crate) use segments::Row;
+
+/// Every function of the checks.
+pub(crate) fn all() -> Vec<ScalarUDF> {
+    vec![
+        logprobs::logprob_faults(),
+        logprobs::logprob_digest(),
+        logprobs::logprob_sum(),
+        coverage::span_outside(),
+        coverage::uncovered_spans(),
+        segments::trained_spans(),
+        weights::span_weights(),
+        repeats::repeated_spans(),
+        context::row_contexts(),
+        context::output_differs(),
+    ]
+}

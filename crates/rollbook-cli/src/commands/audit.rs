@@ -1,0 +1,155 @@
+//! `rollbook audit`: runs checks over a snapshot and records what they find.
+
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use rollbook_audit::{AuditOptions, Count, Finding, Outcome, Report, record};
+
+use super::schema::TextFormat;
+use crate::error::Result;
+use crate::lake::ReadArgs;
+use crate::output::{line, note, plain, small_table};
+
+/// Findings of one check that the table form repeats.
+const SHOWN: usize = 20;
+
+/// The mildest outcome that makes the exit status 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum FailOn {
+    /// The record contradicts itself
+    Violation,
+    /// Or a declared expectation is broken
+    Rule,
+    /// Or something cannot be judged
+    Undeclared,
+    /// Nothing that is found
+    Never,
+}
+
+impl FailOn {
+    fn is_reached(self, worst: Option<Outcome>) -> bool {
+        let least = match self {
+            Self::Violation => Outcome::Violation,
+            Self::Rule => Outcome::Rule,
+            Self::Undeclared => Outcome::Undeclared,
+            Self::Never => return false,
+        };
+        worst.is_some_and(|worst| worst >= least)
+    }
+}
+
+/// Check the lake's records and say where they contradict themselves
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  rollbook audit --lake my-lake
+  rollbook audit --lake my-lake --check 'token/*' --check pack/weight --run run-7
+  rollbook audit --lake my-lake --fail-on rule --format json > report.json
+  rollbook checks token/prefix                   what a check means, and what to do about its findings
+
+A violation: the record contradicts itself. A rule: an expectation that the run declares is broken. Undeclared: it cannot
+be judged, and the finding says what is missing; that never counts as passed.
+Exit status: 0 clean, 1 findings at or above --fail-on, 2 wrong usage, 3 the lake could not be read.")]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    read: ReadArgs,
+    /// Checks to run, as family/name with * and ?; all of them when left out
+    #[arg(long = "check", value_name = "GLOB")]
+    checks: Vec<String>,
+    /// Run to check; all of them when left out
+    #[arg(long, value_name = "ID")]
+    run: Option<String>,
+    /// Mildest finding that makes the exit status 1
+    #[arg(long, value_enum, default_value_t = FailOn::Violation)]
+    fail_on: FailOn,
+    /// How the report is printed
+    #[arg(long, value_enum, default_value_t = TextFormat::Table)]
+    format: TextFormat,
+    /// Leave the tables audits and findings as they are
+    #[arg(long)]
+    no_record: bool,
+}
+
+/// Runs the audit.
+pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode> {
+    let session = arguments.read.session().await?;
+    let options = AuditOptions { checks: arguments.checks, run: arguments.run };
+    let mut report = rollbook_audit::audit(&session, &options).await?;
+    let recorded = if arguments.no_record { None } else { Some(record(session.lake(), &mut report).await) };
+    match arguments.format {
+        TextFormat::Table => show(&report)?,
+        TextFormat::Json => line(&serde_json::to_string(&report)?)?,
+    }
+    for (check, left) in report.left_out() {
+        note(&format!("{check}: {left} more findings were counted and not kept; audit one run, or fewer checks"));
+    }
+    match recorded {
+        Some(Ok(recorded)) => {
+            note(&format!("recorded as {} in snapshot {}", recorded.audit_id, recorded.n));
+            recorded.warnings.iter().for_each(|warning| note(&format!("warning: {warning}")));
+        }
+        // A lake that may only be read is audited all the same.
+        Some(Err(error)) => note(&format!("warning: the findings were not recorded: {error}")),
+        None => {}
+    }
+    Ok(ExitCode::from(u8::from(arguments.fail_on.is_reached(report.worst()))))
+}
+
+fn show(report: &Report) -> Result<()> {
+    let rows: Vec<Vec<String>> = report
+        .checks
+        .iter()
+        .map(|count| {
+            vec![
+                count.check.to_owned(),
+                count.violation.to_string(),
+                count.rule.to_string(),
+                count.undeclared.to_string(),
+                count.examined.to_string(),
+            ]
+        })
+        .collect();
+    line(&format!("audit of snapshot {}", report.snapshot))?;
+    line(&small_table(&["check", "violation", "rule", "undeclared", "examined"], &rows))?;
+    for count in report.checks.iter().filter(|count| count.found() > 0) {
+        findings(report, count)?;
+    }
+    if report.worst().is_none() {
+        line("nothing was found")?;
+    }
+    Ok(())
+}
+
+fn findings(report: &Report, count: &Count) -> Result<()> {
+    line(&format!("\n{} ({})", count.check, numbers(count)))?;
+    for finding in report.of(count.check).take(SHOWN) {
+        line(&format!("  {:<10} {}{}", finding.outcome.as_str(), place(finding), plain(&finding.message)))?;
+    }
+    let more = count.found().saturating_sub(SHOWN as u64);
+    if more > 0 {
+        line(&format!("  … {more} more: rollbook sql -c \"SELECT * FROM findings WHERE \\\"check\\\" = '{}'\"", count.check))?;
+    }
+    Ok(())
+}
+
+fn numbers(count: &Count) -> String {
+    let parts = [(count.violation, "violation"), (count.rule, "rule"), (count.undeclared, "undeclared")];
+    let named = parts.iter().filter(|(number, _)| *number > 0).map(|(number, name)| format!("{number} {name}"));
+    named.collect::<Vec<_>>().join(", ")
+}
+
+/// Where it is, from the run inwards, as far as the message does not say it.
+fn place(finding: &Finding) -> String {
+    let parts: Vec<String> = [
+        finding.run_id.clone(),
+        finding.step.map(|step| format!("step {step}")),
+        finding.group_id.clone(),
+        finding.rollout_id.clone(),
+        finding.build_id.clone(),
+        finding.row_index.map(|row| format!("row {row}")),
+        finding.call_id.clone(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    if parts.is_empty() { String::new() } else { format!("{}: ", plain(&parts.join(" / "))) }
+}

@@ -1,0 +1,162 @@
+-- @question Does every rollout have the share of an optimizer step's loss weight that the declared objective gives it?
+-- @layer sample
+-- @severity error
+-- @version 1
+-- @outcome violation
+-- @needs builds.objective_unit, runs.objective_unit, samples.loss_weights, samples.segments
+-- @examined
+--   SELECT run_id, count(*) AS examined FROM (
+--     SELECT DISTINCT run_id, build_id, epoch, optimizer_step, rollout_id FROM row_weights WHERE tokens > 0
+--   ) GROUP BY run_id
+-- @undeclared
+--   SELECT run_id, build_id, 'samples.segments' AS missing,
+--       concat('say of which rollout each token of a row comes; ', count(*), ' rows do not') AS remedy
+--   FROM samples WHERE segments IS NULL AND (rollout_id IS NULL OR (action_mask IS NULL AND loss_weights IS NULL)) AND NOT coalesce(is_pad, false) GROUP BY run_id, build_id
+-- @undeclared
+--   SELECT sample.run_id, sample.build_id, 'builds.objective_unit' AS missing,
+--       'say what one unit of loss weight belongs to: token, row, rollout, group or constant' AS remedy
+--   FROM (SELECT DISTINCT run_id, build_id FROM samples) AS sample
+--   LEFT JOIN (SELECT DISTINCT build_id FROM builds WHERE objective_unit IS NOT NULL) AS declared
+--     ON declared.build_id = sample.build_id
+--   LEFT JOIN (SELECT DISTINCT run_id FROM runs WHERE objective_unit IS NOT NULL) AS expected ON expected.run_id = sample.run_id
+--   WHERE declared.build_id IS NULL AND expected.run_id IS NULL
+-- @undeclared
+--   SELECT sample.run_id, sample.build_id, 'samples.loss_weights' AS missing,
+--       'keep the coefficient that each token''s loss got, or declare the build''s objective_unit, from which it follows' AS remedy
+--   FROM (SELECT run_id, build_id FROM samples WHERE loss_weights IS NULL AND NOT coalesce(is_pad, false) GROUP BY run_id, build_id) AS sample
+--   LEFT JOIN (SELECT DISTINCT build_id FROM builds WHERE objective_unit IS NOT NULL) AS declared
+--     ON declared.build_id = sample.build_id
+--   WHERE declared.build_id IS NULL
+
+-- The objectives that a build is held to: its own, and the run's where that is another.
+WITH declared AS (
+    SELECT
+        sample.run_id, sample.build_id, build.objective_unit AS build_unit, coalesce(build.objective_scope, 'step') AS build_scope,
+        run.objective_unit AS run_unit, coalesce(run.objective_scope, 'step') AS run_scope
+    FROM (SELECT DISTINCT run_id, build_id FROM row_weights) AS sample
+    LEFT JOIN (
+        SELECT build_id, max(objective_unit) AS objective_unit, max(objective_scope) AS objective_scope FROM builds GROUP BY build_id
+    ) AS build ON build.build_id = sample.build_id
+    LEFT JOIN (
+        SELECT run_id, max(objective_unit) AS objective_unit, max(objective_scope) AS objective_scope FROM runs GROUP BY run_id
+    ) AS run ON run.run_id = sample.run_id
+),
+objective AS (
+    SELECT run_id, build_id, 'violation' AS outcome, 'build' AS whose, build_unit AS unit, build_scope AS scope
+    FROM declared WHERE build_unit IS NOT NULL
+    UNION ALL
+    SELECT run_id, build_id, 'rule', 'run', run_unit, run_scope
+    FROM declared
+    WHERE run_unit IS NOT NULL AND (build_unit IS NULL OR build_unit <> run_unit OR build_scope <> run_scope)
+),
+grouped AS (
+    SELECT row_weights.*, coalesce(member.group_id, row_weights.rollout_id) AS group_id
+    FROM row_weights
+    LEFT JOIN (
+        SELECT run_id, rollout_id, min(group_id) AS group_id FROM rollouts GROUP BY run_id, rollout_id
+    ) AS member ON member.run_id = row_weights.run_id AND member.rollout_id = row_weights.rollout_id
+    WHERE row_weights.tokens > 0
+),
+scoped AS (
+    SELECT
+        grouped.*, objective.outcome, objective.whose, objective.unit,
+        CASE
+            WHEN objective.unit = 'constant' THEN 'step'
+            WHEN objective.scope = 'micro_batch' THEN concat(grouped.rank, '/', grouped.micro_batch)
+            WHEN objective.scope = 'rank' THEN CAST(grouped.rank AS VARCHAR)
+            ELSE 'step'
+        END AS part
+    FROM grouped
+    JOIN objective ON objective.run_id = grouped.run_id AND objective.build_id IS NOT DISTINCT FROM grouped.build_id
+),
+by_row AS (
+    SELECT
+        *,
+        CAST(tokens AS DOUBLE) / sum(tokens) OVER (PARTITION BY run_id, build_id, whose, epoch, optimizer_step, part, row_number) AS of_row
+    FROM scoped
+),
+by_rollout AS (
+    SELECT
+        run_id, build_id, outcome, whose, unit, epoch, optimizer_step, part, rollout_id, group_id,
+        sum(tokens) AS tokens, sum(of_row) AS rows
+    FROM by_row
+    GROUP BY run_id, build_id, outcome, whose, unit, epoch, optimizer_step, part, rollout_id, group_id
+),
+by_group AS (
+    SELECT
+        *,
+        CAST(tokens AS DOUBLE) / sum(tokens) OVER (PARTITION BY run_id, build_id, whose, epoch, optimizer_step, part, group_id) AS of_group
+    FROM by_rollout
+),
+in_part AS (
+    SELECT
+        *,
+        CASE unit
+            WHEN 'rollout' THEN 1.0
+            WHEN 'row' THEN rows
+            WHEN 'group' THEN of_group
+            WHEN 'token' THEN CAST(tokens AS DOUBLE)
+            WHEN 'constant' THEN CAST(tokens AS DOUBLE)
+        END AS units
+    FROM by_group
+),
+in_step AS (
+    SELECT
+        *, units / sum(units) OVER (PARTITION BY run_id, build_id, whose, epoch, optimizer_step, part) AS of_part
+    FROM in_part
+),
+wanted AS (
+    -- Parts (micro-batches or ranks) are averaged: each is one term of the step.
+    SELECT run_id, build_id, outcome, whose, unit, epoch, optimizer_step, rollout_id, sum(of_part) AS parts
+    FROM in_step
+    GROUP BY run_id, build_id, outcome, whose, unit, epoch, optimizer_step, rollout_id
+),
+wanted_share AS (
+    SELECT *, parts / sum(parts) OVER (PARTITION BY run_id, build_id, whose, epoch, optimizer_step) AS expected
+    FROM wanted
+),
+given AS (
+    SELECT
+        run_id, build_id, min(step) AS step, epoch, optimizer_step, rollout_id, sum(weight) AS weight,
+        count(*) FILTER (WHERE NOT is_weighted) AS unweighted
+    FROM row_weights
+    GROUP BY run_id, build_id, epoch, optimizer_step, rollout_id
+),
+given_share AS (
+    SELECT
+        *,
+        weight / sum(weight) OVER (PARTITION BY run_id, build_id, epoch, optimizer_step) AS share,
+        sum(unweighted) OVER (PARTITION BY run_id, build_id, epoch, optimizer_step) AS unknown_count
+    FROM given
+),
+judged AS (
+    SELECT
+        given.run_id, given.build_id, given.step, given.epoch, given.optimizer_step, given.rollout_id,
+        coalesce(wanted.outcome, kind.outcome) AS outcome,
+        coalesce(wanted.unit, kind.unit) AS unit,
+        coalesce(wanted.whose, kind.whose) AS whose,
+        coalesce(wanted.expected, 0.0) AS expected,
+        -- Where no weights are kept, they follow from the build's own objective.
+        CASE WHEN given.unknown_count = 0 THEN given.share ELSE coalesce(own.expected, CASE WHEN own_unit.unit IS NOT NULL THEN 0.0 END) END AS observed
+    FROM given_share AS given
+    JOIN objective AS kind ON kind.run_id = given.run_id AND kind.build_id IS NOT DISTINCT FROM given.build_id
+    LEFT JOIN wanted_share AS wanted
+        ON wanted.run_id = given.run_id AND wanted.build_id IS NOT DISTINCT FROM given.build_id AND wanted.whose = kind.whose
+        AND wanted.epoch = given.epoch AND wanted.optimizer_step IS NOT DISTINCT FROM given.optimizer_step
+        AND wanted.rollout_id = given.rollout_id
+    LEFT JOIN (SELECT * FROM objective WHERE whose = 'build') AS own_unit
+        ON own_unit.run_id = given.run_id AND own_unit.build_id IS NOT DISTINCT FROM given.build_id
+    LEFT JOIN (SELECT * FROM wanted_share WHERE whose = 'build') AS own
+        ON own.run_id = given.run_id AND own.build_id IS NOT DISTINCT FROM given.build_id
+        AND own.epoch = given.epoch AND own.optimizer_step IS NOT DISTINCT FROM given.optimizer_step
+        AND own.rollout_id = given.rollout_id
+    WHERE kind.unit IN ('rollout', 'row', 'group', 'token', 'constant')
+)
+SELECT
+    outcome, run_id, step, rollout_id, build_id,
+    CAST(round(expected, 9) AS VARCHAR) AS expected,
+    CAST(round(observed, 9) AS VARCHAR) AS observed,
+    concat('rollout ', rollout_id, ' has ', round(observed, 9), ' of the loss weight of optimizer step ', coalesce(CAST(optimizer_step AS VARCHAR), '?'),
+        ' where the ', whose, '''s objective ', unit, ' gives it ', round(expected, 9)) AS message
+FROM judged
+WHERE abs(observed - expected) > 1e-6

@@ -1,0 +1,131 @@
+-- @question Is every row the only one with its key, and every rollout sampled rather than copied?
+-- @layer policy
+-- @severity error
+-- @version 1
+-- @outcome violation
+-- @needs calls.output_digest, calls.output_logprobs, calls.seed, calls.response_id
+-- @examined
+--   SELECT run_id, count(*) AS examined FROM calls GROUP BY run_id
+-- @undeclared
+--   SELECT run_id, 'calls.seed' AS missing,
+--       concat('record each request''s seed or response_id; of ', count(*), ' calls neither is known, so that only unlikely copies are found') AS remedy
+--   FROM calls WHERE seed IS NULL AND response_id IS NULL AND output_len > 0 GROUP BY run_id
+WITH doubled AS (
+    SELECT 'calls' AS source, run_id, min(rollout_id) AS rollout_id, call_id,
+        CAST(NULL AS VARCHAR) AS build_id, CAST(NULL AS VARCHAR) AS derivation_id, CAST(NULL AS INTEGER) AS row_index,
+        call_id AS doubled_key, count(*) AS copies
+    FROM calls WHERE call_id IS NOT NULL GROUP BY run_id, call_id HAVING count(*) > 1
+    UNION ALL
+    SELECT 'scores', run_id, min(rollout_id), min(call_id), NULL, NULL, NULL, score_id, count(*)
+    FROM scores_history WHERE score_id IS NOT NULL GROUP BY run_id, score_id HAVING count(*) > 1
+    UNION ALL
+    SELECT 'environment_records', run_id, min(rollout_id), min(call_id), NULL, NULL, NULL, record_id, count(*)
+    FROM environment_records WHERE record_id IS NOT NULL GROUP BY run_id, record_id HAVING count(*) > 1
+    UNION ALL
+    SELECT 'token_signals', run_id, min(rollout_id), call_id, NULL, NULL, NULL, concat(call_id, ', ', name), count(*)
+    FROM token_signals WHERE call_id IS NOT NULL AND name IS NOT NULL
+    GROUP BY run_id, call_id, name, producer, policy_version HAVING count(*) > 1
+    UNION ALL
+    SELECT 'rewards', run_id, rollout_id, call_id, NULL, derivation_id, NULL, concat_ws(', ', rollout_id, call_id), count(*)
+    FROM rewards_history WHERE derivation_id IS NOT NULL
+    GROUP BY run_id, derivation_id, rollout_id, call_id HAVING count(*) > 1
+    UNION ALL
+    SELECT 'credits', run_id, rollout_id, call_id, NULL, derivation_id, NULL, concat_ws(', ', rollout_id, call_id), count(*)
+    FROM credits_history WHERE derivation_id IS NOT NULL
+    GROUP BY run_id, derivation_id, rollout_id, call_id HAVING count(*) > 1
+    UNION ALL
+    -- A dump that does not number its rows has no keys to double.
+    SELECT 'samples', run_id, min(rollout_id), NULL, build_id, NULL, row_index,
+        concat_ws(', ', concat('step ', coalesce(optimizer_step, step)), 'micro-batch ' || CAST(micro_batch AS VARCHAR),
+            'rank ' || CAST(rank AS VARCHAR), concat('row ', row_index)), count(*)
+    FROM samples WHERE build_id IS NOT NULL AND row_index IS NOT NULL
+    GROUP BY run_id, build_id, epoch, step, optimizer_step, micro_batch, rank, row_index HAVING count(*) > 1
+),
+sampled AS (
+    -- At temperature 0 equal outputs are what one expects.
+    SELECT
+        run_id, step, group_id, rollout_id, call_id, prompt_digest, output_digest, output_len, seed, response_id,
+        coalesce(choice_index, 0) AS choice_index
+    FROM calls
+    WHERE output_len > 0 AND output_digest IS NOT NULL AND rollout_id IS NOT NULL AND coalesce(temperature, 1) > 0
+),
+suspect AS (
+    SELECT run_id, output_digest
+    FROM sampled GROUP BY run_id, output_digest HAVING count(DISTINCT rollout_id) > 1
+),
+-- Logprobs are read of calls with equal outputs only.
+equal AS (
+    SELECT
+        call.run_id, call.step, call.group_id, call.rollout_id, call.call_id, call.prompt_digest, call.output_digest,
+        call.seed, call.response_id, coalesce(call.choice_index, 0) AS choice_index,
+        logprob_digest(call.output_logprobs) AS logprobs, logprob_sum(call.output_logprobs) AS logprob
+    FROM calls AS call
+    JOIN suspect ON suspect.run_id = call.run_id AND suspect.output_digest = call.output_digest
+    WHERE call.output_len > 0 AND call.rollout_id IS NOT NULL AND coalesce(call.temperature, 1) > 0
+        AND call.output_logprobs IS NOT NULL
+),
+-- A fork shares what came before it with its origin: they are one family.
+family AS (
+    SELECT run_id, rollout_id, min(coalesce(origin_rollout_id, rollout_id)) AS family
+    FROM rollouts GROUP BY run_id, rollout_id
+),
+related AS (
+    SELECT equal.*, coalesce(family.family, equal.rollout_id) AS family
+    FROM equal
+    LEFT JOIN family ON family.run_id = equal.run_id AND family.rollout_id = equal.rollout_id
+),
+ways AS (
+    SELECT
+        *,
+        unnest([
+            named_struct(
+                'reason', concat('seed ', seed),
+                'way', CASE WHEN seed IS NOT NULL THEN concat_ws('/', 'seed', CAST(seed AS VARCHAR), CAST(choice_index AS VARCHAR), prompt_digest) END
+            ),
+            named_struct(
+                'reason', concat('response_id ', response_id),
+                'way', CASE WHEN response_id IS NOT NULL THEN concat_ws('/', 'response', response_id, CAST(choice_index AS VARCHAR)) END
+            ),
+            named_struct(
+                'reason', concat('the summed logprob ', round(logprob, 2)),
+                'way', CASE WHEN logprob < -20 THEN 'unlikely' END
+            )
+        ]) AS way
+    FROM related
+),
+placed AS (
+    SELECT
+        run_id, step, group_id, rollout_id, call_id, way['reason'] AS reason, family,
+        first_value(rollout_id) OVER same AS first_rollout,
+        first_value(call_id) OVER same AS first_call,
+        first_value(family) OVER same AS first_family
+    FROM ways
+    WHERE way['way'] IS NOT NULL
+    WINDOW same AS (PARTITION BY run_id, output_digest, logprobs, way['way'] ORDER BY rollout_id, call_id)
+),
+-- One finding for a rollout and the one it repeats, at the first call of it.
+copied AS (
+    SELECT
+        run_id, min(step) AS step, min(group_id) AS group_id, rollout_id, first_rollout, min(call_id) AS call_id,
+        count(DISTINCT call_id) AS calls, min(first_call) AS first_call, min(reason) AS reason
+    FROM placed
+    WHERE family <> first_family
+    GROUP BY run_id, rollout_id, first_rollout
+)
+SELECT
+    run_id,
+    CAST(NULL AS BIGINT) AS step,
+    CAST(NULL AS VARCHAR) AS group_id,
+    rollout_id, call_id, build_id, derivation_id, row_index,
+    'one row' AS expected,
+    concat(copies, ' rows') AS observed,
+    concat(source, ' has ', copies, ' rows with the key ', doubled_key) AS message
+FROM doubled
+UNION ALL
+SELECT
+    run_id, step, group_id, rollout_id, call_id, NULL, NULL, NULL,
+    'an output of its own',
+    concat('the output and logprobs of ', first_call, ' in ', first_rollout),
+    concat(calls, ' calls of ', rollout_id, ', ', call_id, ' first, have the output and the logprobs of calls in ', first_rollout,
+        '; ', reason, ' says that this is no chance')
+FROM copied

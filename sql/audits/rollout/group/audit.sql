@@ -1,0 +1,152 @@
+-- @question Does every group hold the rollouts it should, of one task, and does its baseline rest on just those?
+-- @layer credit
+-- @severity error
+-- @version 1
+-- @outcome violation
+-- @needs rollouts.group_id, runs.expected_group_size, runs.credit_rule.incomplete_group, credits.baseline_count
+-- @examined
+--   SELECT run_id, count(DISTINCT group_id) AS examined FROM rollouts WHERE group_id IS NOT NULL GROUP BY run_id
+-- @undeclared
+--   SELECT member.run_id, 'runs.expected_group_size' AS missing,
+--       concat('say how many rollouts a complete group holds; the run has ', count(DISTINCT member.group_id), ' groups') AS remedy
+--   FROM rollouts AS member
+--   LEFT JOIN (SELECT DISTINCT run_id FROM runs WHERE expected_group_size IS NOT NULL) AS declared
+--     ON declared.run_id = member.run_id
+--   WHERE member.group_id IS NOT NULL AND coalesce(member.purpose, 'train') = 'train' AND declared.run_id IS NULL
+--   GROUP BY member.run_id
+-- @undeclared
+--   SELECT run_id, 'rollouts.group_id' AS missing,
+--       concat('say which rollouts are compared with each other; ', count(*), ' training rollouts do not') AS remedy
+--   FROM rollouts WHERE group_id IS NULL AND coalesce(purpose, 'train') = 'train' GROUP BY run_id
+WITH rule AS (
+    SELECT run_id, max(expected_group_size) AS expected_group_size, max(credit_rule['incomplete_group']) AS incomplete_group
+    FROM runs
+    GROUP BY run_id
+),
+member AS (
+    -- A retry stands in the place of the rollout it repeats; a rollout made by another one is in no group of its own.
+    SELECT
+        run_id, step, group_id, task_id,
+        CASE WHEN relation IN ('retry', 'continuation') THEN coalesce(origin_rollout_id, rollout_id) ELSE rollout_id END AS place
+    FROM rollouts
+    WHERE group_id IS NOT NULL AND coalesce(purpose, 'train') = 'train' AND coalesce(relation, '') <> 'subagent'
+),
+size AS (
+    SELECT
+        run_id, group_id, min(step) AS step, count(DISTINCT place) AS members, count(DISTINCT task_id) AS tasks,
+        min(task_id) AS first_task, max(task_id) AS last_task
+    FROM member
+    GROUP BY run_id, group_id
+),
+moved AS (
+    SELECT
+        run_id, rollout_id,
+        first_value(step ORDER BY revision, step) FILTER (WHERE step IS NOT NULL) AS first_step,
+        last_value(step ORDER BY revision, step) FILTER (WHERE step IS NOT NULL) AS last_step,
+        count(DISTINCT step) AS steps,
+        min(group_id) AS low_group,
+        max(group_id) AS high_group,
+        first_value(group_id ORDER BY revision, group_id) FILTER (WHERE group_id IS NOT NULL) AS first_group,
+        count(DISTINCT group_id) AS groups
+    FROM rollouts_history
+    GROUP BY run_id, rollout_id
+    HAVING count(DISTINCT step) > 1 OR count(DISTINCT group_id) > 1
+),
+-- Credits that we derived follow a written rule of their own; of imported ones the run's rule is asked.
+baseline AS (
+    SELECT
+        credit.run_id, credit.derivation_id, coalesce(credit.baseline_key, credit.group_id) AS group_id,
+        max(credit.baseline_count) AS counted
+    FROM credits AS credit
+    LEFT JOIN (SELECT DISTINCT derivation_id FROM derivations WHERE snapshot IS NOT NULL) AS own
+        ON own.derivation_id = credit.derivation_id
+    WHERE own.derivation_id IS NULL AND credit.baseline_scope = 'group' AND credit.baseline_count IS NOT NULL
+    GROUP BY credit.run_id, credit.derivation_id, coalesce(credit.baseline_key, credit.group_id)
+),
+baseline_member AS (
+    SELECT DISTINCT run_id, derivation_id, group_id, rollout_id
+    FROM (
+        SELECT
+            run_id, derivation_id, coalesce(baseline_key, group_id) AS group_id,
+            unnest(baseline_rollout_ids) AS rollout_id
+        FROM credits
+        WHERE baseline_rollout_ids IS NOT NULL
+    )
+),
+trainable AS (
+    SELECT run_id, rollout_id, count(*) AS calls, count(tokens) AS known, sum(tokens) AS tokens
+    FROM (
+        SELECT
+            run_id, rollout_id,
+            CASE
+                WHEN NOT coalesce(is_trainable, coalesce(kind, 'act') IN ('act', 'compact')) THEN 0
+                -- Masks of zeros and ones are what the source meant to train; one item that is true is enough.
+                WHEN action_mask IS NOT NULL THEN CASE WHEN array_has(action_mask, true) THEN 1 ELSE 0 END
+                ELSE output_len
+            END AS tokens
+        FROM calls
+    )
+    GROUP BY run_id, rollout_id
+),
+-- A member without a token to train is rightly left out of a baseline.
+idle AS (
+    SELECT member.run_id, member.group_id, count(DISTINCT member.place) AS members
+    FROM member
+    JOIN trainable ON trainable.run_id = member.run_id AND trainable.rollout_id = member.place
+    WHERE trainable.tokens = 0 AND trainable.known = trainable.calls
+    GROUP BY member.run_id, member.group_id
+)
+SELECT
+    'rule' AS outcome, size.run_id, size.step, size.group_id,
+    CAST(NULL AS VARCHAR) AS rollout_id,
+    CAST(NULL AS VARCHAR) AS derivation_id,
+    CAST(rule.expected_group_size AS VARCHAR) AS expected,
+    CAST(size.members AS VARCHAR) AS observed,
+    concat('group ', size.group_id, ' holds ', size.members, ' rollouts where the run declares ', rule.expected_group_size) AS message
+FROM size
+JOIN rule ON rule.run_id = size.run_id
+WHERE size.members <> rule.expected_group_size
+UNION ALL
+SELECT
+    'violation', run_id, step, group_id, NULL, NULL, '1 task', concat(tasks, ' tasks'),
+    concat('group ', group_id, ' holds rollouts of ', tasks, ' tasks, such as ', first_task, ' and ', last_task)
+FROM size
+WHERE tasks > 1
+UNION ALL
+SELECT
+    'violation', run_id, first_step, first_group, rollout_id, NULL, first_group,
+    CASE WHEN first_group = high_group THEN low_group ELSE high_group END,
+    concat('rollout ', rollout_id, ' was first written in group ', first_group, ', a later row of it names group ',
+        CASE WHEN first_group = high_group THEN low_group ELSE high_group END)
+FROM moved
+WHERE groups > 1
+UNION ALL
+SELECT
+    'violation', run_id, first_step, first_group, rollout_id, NULL, CAST(first_step AS VARCHAR), CAST(last_step AS VARCHAR),
+    concat('rollout ', rollout_id, ' was first written at step ', first_step, ', a later row of it names step ', last_step)
+FROM moved
+WHERE steps > 1
+UNION ALL
+SELECT
+    'rule', baseline.run_id, size.step, baseline.group_id, NULL, baseline.derivation_id,
+    CAST(rule.expected_group_size AS VARCHAR), CAST(baseline.counted AS VARCHAR),
+    concat('the baseline of group ', baseline.group_id, ' counts ', baseline.counted, ' rollouts of ', rule.expected_group_size,
+        CASE
+            WHEN rule.incomplete_group IS NULL THEN ', and the run does not declare what an incomplete group gets (credit_rule.incomplete_group)'
+            ELSE concat(', where the run declares incomplete_group = ', rule.incomplete_group)
+        END)
+FROM baseline
+JOIN rule ON rule.run_id = baseline.run_id
+LEFT JOIN size ON size.run_id = baseline.run_id AND size.group_id = baseline.group_id
+LEFT JOIN idle ON idle.run_id = baseline.run_id AND idle.group_id = baseline.group_id
+WHERE baseline.counted > rule.expected_group_size
+    OR (baseline.counted < rule.expected_group_size - coalesce(idle.members, 0) AND coalesce(rule.incomplete_group, '') <> 'keep')
+UNION ALL
+SELECT
+    'violation', member.run_id, size.step, member.group_id, member.rollout_id, member.derivation_id,
+    'a rollout that trains', 'no token of it trains',
+    concat('rollout ', member.rollout_id, ' is in the baseline of group ', member.group_id, ', and no token of it trains')
+FROM baseline_member AS member
+JOIN trainable ON trainable.run_id = member.run_id AND trainable.rollout_id = member.rollout_id
+LEFT JOIN size ON size.run_id = member.run_id AND size.group_id = member.group_id
+WHERE trainable.tokens = 0 AND trainable.known = trainable.calls

@@ -1,0 +1,86 @@
+-- @question Does everything that names a rollout or a call name one that is in the lake?
+-- @layer sample
+-- @severity error
+-- @version 1
+-- @outcome violation
+-- @needs rollouts.rollout_id, calls.call_id
+-- @examined
+--   SELECT run_id, count(*) AS examined FROM calls GROUP BY run_id
+--   UNION ALL SELECT run_id, count(*) FROM scores_history GROUP BY run_id
+--   UNION ALL SELECT run_id, count(*) FROM environment_records GROUP BY run_id
+--   UNION ALL SELECT run_id, count(*) FROM token_signals GROUP BY run_id
+--   UNION ALL SELECT run_id, count(*) FROM call_payloads GROUP BY run_id
+--   UNION ALL SELECT run_id, count(*) FROM rewards_history GROUP BY run_id
+--   UNION ALL SELECT run_id, count(*) FROM credits_history GROUP BY run_id
+--   UNION ALL SELECT run_id, count(*) FROM samples GROUP BY run_id
+--   UNION ALL SELECT run_id, count(*) FROM exclusions GROUP BY run_id
+-- @undeclared
+--   SELECT run_id, 'calls.rollout_id' AS missing,
+--       concat('say to which rollout each call belongs; ', count(*), ' calls do not') AS remedy
+--   FROM calls WHERE rollout_id IS NULL GROUP BY run_id
+WITH known_rollout AS (
+    SELECT DISTINCT run_id, rollout_id FROM rollouts
+),
+known_call AS (
+    SELECT DISTINCT run_id, call_id FROM calls WHERE call_id IS NOT NULL
+),
+segment AS (
+    SELECT run_id, build_id, segment['rollout_id'] AS rollout_id, segment['call_id'] AS call_id
+    FROM (SELECT run_id, build_id, unnest(segments) AS segment FROM samples)
+),
+named_rollout AS (
+    SELECT 'calls' AS source, run_id, CAST(NULL AS VARCHAR) AS build_id, CAST(NULL AS VARCHAR) AS derivation_id,
+        rollout_id, call_id
+    FROM calls
+    UNION ALL SELECT 'scores', run_id, NULL, NULL, rollout_id, call_id FROM scores_history
+    UNION ALL SELECT 'environment_records', run_id, NULL, NULL, rollout_id, call_id FROM environment_records
+    UNION ALL SELECT 'token_signals', run_id, NULL, NULL, rollout_id, call_id FROM token_signals
+    UNION ALL SELECT 'call_payloads', run_id, NULL, NULL, rollout_id, call_id FROM call_payloads
+    UNION ALL SELECT 'rewards', run_id, NULL, derivation_id, rollout_id, call_id FROM rewards_history
+    UNION ALL SELECT 'credits', run_id, NULL, derivation_id, rollout_id, call_id FROM credits_history
+    UNION ALL SELECT 'samples', run_id, build_id, NULL, rollout_id, NULL FROM samples
+    UNION ALL SELECT 'samples.segments', run_id, build_id, NULL, rollout_id, call_id FROM segment
+    UNION ALL SELECT 'exclusions', run_id, build_id, NULL, rollout_id, call_id FROM exclusions
+),
+named_call AS (
+    SELECT source, run_id, build_id, derivation_id, rollout_id, call_id FROM named_rollout
+    WHERE source <> 'calls' AND call_id IS NOT NULL
+    UNION ALL
+    SELECT 'calls.parent_call_id', run_id, NULL, NULL, rollout_id, parent_call_id FROM calls WHERE parent_call_id IS NOT NULL
+    UNION ALL
+    SELECT 'calls.continues_call_id', run_id, NULL, NULL, rollout_id, continues_call_id FROM calls
+    WHERE continues_call_id IS NOT NULL
+    UNION ALL
+    SELECT 'environment_records.delivered_call_id', run_id, NULL, NULL, rollout_id, delivered_call_id FROM environment_records
+    WHERE delivered_call_id IS NOT NULL
+),
+-- Joined once for each name, not once for each row.
+lost_rollout AS (
+    SELECT name.*
+    FROM (
+        SELECT source, run_id, build_id, derivation_id, rollout_id, min(call_id) AS call_id, count(*) AS mentions
+        FROM named_rollout WHERE rollout_id IS NOT NULL
+        GROUP BY source, run_id, build_id, derivation_id, rollout_id
+    ) AS name
+    LEFT ANTI JOIN known_rollout AS known ON known.run_id = name.run_id AND known.rollout_id = name.rollout_id
+),
+lost_call AS (
+    SELECT name.*
+    FROM (
+        SELECT source, run_id, build_id, derivation_id, min(rollout_id) AS rollout_id, call_id, count(*) AS mentions
+        FROM named_call GROUP BY source, run_id, build_id, derivation_id, call_id
+    ) AS name
+    LEFT ANTI JOIN known_call AS known ON known.run_id = name.run_id AND known.call_id = name.call_id
+)
+SELECT
+    run_id, build_id, derivation_id, rollout_id,
+    CASE WHEN source = 'calls' THEN call_id END AS call_id,
+    'a row in rollouts' AS expected,
+    'none' AS observed,
+    concat(mentions, ' rows of ', source, ' name rollout ', rollout_id, ', which is not in the lake') AS message
+FROM lost_rollout
+UNION ALL
+SELECT
+    run_id, build_id, derivation_id, rollout_id, call_id, 'a row in calls', 'none',
+    concat(mentions, ' rows of ', source, ' name call ', call_id, ', which is not in the lake')
+FROM lost_call

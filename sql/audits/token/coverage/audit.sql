@@ -1,0 +1,90 @@
+-- @question Does every sampled token of a build's rollouts train, or have a reason why not?
+-- @layer sample
+-- @severity error
+-- @version 1
+-- @outcome violation
+-- @needs samples.segments, exclusions, calls.output_len
+-- @examined
+--   SELECT run_id, count(*) AS examined FROM (
+--     SELECT named.run_id, named.build_id, call.call_id
+--     FROM (SELECT DISTINCT run_id, build_id, rollout_id FROM (
+--       SELECT run_id, build_id, rollout_id FROM samples
+--       UNION ALL SELECT run_id, build_id, rollout_id FROM exclusions)) AS named
+--     JOIN calls AS call ON call.run_id = named.run_id AND call.rollout_id = named.rollout_id
+--     WHERE call.output_len > 0
+--   ) GROUP BY run_id
+-- @undeclared
+--   SELECT run_id, build_id, 'samples.segments' AS missing,
+--       concat('say of which call each token of a row comes; ', count(*), ' rows do not') AS remedy
+--   FROM samples WHERE segments IS NULL AND NOT coalesce(is_pad, false) GROUP BY run_id, build_id
+WITH segment AS (
+    SELECT DISTINCT run_id, build_id, coalesce(segment['rollout_id'], rollout_id) AS rollout_id
+    FROM (SELECT run_id, build_id, rollout_id, unnest(segments) AS segment FROM samples)
+),
+traced AS (
+    SELECT DISTINCT run_id, build_id FROM samples WHERE segments IS NOT NULL
+),
+credited AS (
+    SELECT DISTINCT credit.run_id, upstream.build_id, credit.rollout_id
+    FROM (
+        SELECT build.build_id, unnest(derivation.upstream_derivation_ids) AS derivation_id
+        FROM builds AS build
+        JOIN derivations AS derivation ON derivation.derivation_id = build.derivation_id
+    ) AS upstream
+    JOIN credits_history AS credit ON credit.derivation_id = upstream.derivation_id
+),
+named AS (
+    SELECT DISTINCT run_id, build_id, rollout_id
+    FROM (
+        SELECT run_id, build_id, rollout_id FROM segment
+        UNION ALL
+        SELECT run_id, build_id, rollout_id FROM samples
+        UNION ALL
+        SELECT run_id, build_id, rollout_id FROM exclusions
+        UNION ALL
+        SELECT run_id, build_id, rollout_id FROM credited
+    )
+    WHERE rollout_id IS NOT NULL
+),
+accounted AS (
+    SELECT run_id, build_id, call_id, array_agg(named_struct('start', start, 'length', length)) AS spans
+    FROM (
+        SELECT run_id, build_id, span['call_id'] AS call_id, span['start'] AS start, span['length'] AS length
+        FROM (SELECT run_id, build_id, unnest(trained_spans(segments, action_mask)) AS span FROM samples)
+        UNION ALL
+        SELECT run_id, build_id, call_id, position, length FROM exclusions WHERE call_id IS NOT NULL
+    )
+    GROUP BY run_id, build_id, call_id
+),
+left_out AS (
+    SELECT DISTINCT run_id, build_id, rollout_id FROM exclusions WHERE call_id IS NULL AND rollout_id IS NOT NULL
+),
+uncovered AS (
+    SELECT
+        call.run_id, call.step, call.group_id, call.rollout_id, call.call_id, named.build_id,
+        unnest(uncovered_spans(call.output_len, call.sampled_mask, accounted.spans)) AS span
+    FROM named
+    JOIN traced ON traced.run_id = named.run_id AND traced.build_id IS NOT DISTINCT FROM named.build_id
+    JOIN (
+        SELECT run_id, step, group_id, rollout_id, call_id, output_len, sampled_mask
+        FROM calls
+        WHERE output_len > 0 AND coalesce(is_trainable, coalesce(kind, 'act') NOT IN ('judge', 'other'))
+    ) AS call ON call.run_id = named.run_id AND call.rollout_id = named.rollout_id
+    LEFT JOIN accounted
+        ON accounted.run_id = named.run_id AND accounted.build_id IS NOT DISTINCT FROM named.build_id
+        AND accounted.call_id = call.call_id
+    LEFT JOIN left_out
+        ON left_out.run_id = named.run_id AND left_out.build_id IS NOT DISTINCT FROM named.build_id
+        AND left_out.rollout_id = named.rollout_id
+    WHERE left_out.rollout_id IS NULL
+)
+SELECT
+    run_id, step, group_id, rollout_id, call_id, build_id,
+    span['position'] AS position,
+    'output' AS position_in,
+    span['length'] AS length,
+    'trained, or excused in exclusions' AS expected,
+    'neither' AS observed,
+    concat(span['length'], ' sampled tokens of ', call_id, ' from output token ', span['position'],
+        ' on are in no row of the build and have no reason in exclusions') AS message
+FROM uncovered
