@@ -40,7 +40,12 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 impl Error {
     /// Makes an error of a kind.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), context: Vec::new(), source: None }
+        Self {
+            kind,
+            message: message.into(),
+            context: Vec::new(),
+            source: None,
+        }
     }
 
     /// Makes an error that the caller can mend by changing what was asked.
@@ -100,7 +105,11 @@ impl fmt::Display for Error {
             let open = if index == 0 { " (" } else { ", " };
             write!(f, "{open}{key}: {value}")?;
         }
-        if self.context.is_empty() { Ok(()) } else { f.write_str(")") }
+        if self.context.is_empty() {
+            Ok(())
+        } else {
+            f.write_str(")")
+        }
     }
 }
 
@@ -113,7 +122,7 @@ impl StdError for Error {
     }
 }
 
-/// The kind a DataFusion error stands for, looked up at its root.
+/// The kind a `DataFusion` error stands for, looked up at its root.
 fn kind_of(error: &DataFusionError) -> ErrorKind {
     match error.find_root() {
         DataFusionError::NotImplemented(_) => ErrorKind::Unsupported,

@@ -18,6 +18,6 @@ mod session;
 mod views;
 
 pub use error::{Error, ErrorKind, Result};
-pub use provider::{DecodeCodec, DecodeExec, LakeTable};
+pub use provider::{DecodeExec, LakeTable, PlanCodec};
 pub use row_digest::row_digests;
 pub use session::{PlanOptions, RollbookDialect, Session, SessionOptions, parse, parse_expression};

@@ -1,4 +1,4 @@
-//! Tables of the lake as DataFusion sees them: a plain Parquet scan, and one operator of ours where prompts are asked for.
+//! Tables of the lake as `DataFusion` sees them: a plain Parquet scan, and one operator of ours where prompts are asked for.
 //!
 //! ```text
 //! SELECT call_id, prompt_len FROM calls          DataSourceExec(parquet)
@@ -17,7 +17,7 @@ mod table;
 use datafusion::execution::object_store::ObjectStoreUrl;
 use rollbook_lake::Lake;
 
-pub use codec::DecodeCodec;
+pub use codec::PlanCodec;
 pub use decode::DecodeExec;
 pub use table::LakeTable;
 
@@ -27,7 +27,16 @@ use crate::error::Result;
 ///
 /// It carries the lake's id and no place, so that a plan names no path of the machine that made it.
 pub(crate) fn store_url(lake: &Lake) -> Result<ObjectStoreUrl> {
-    let host: String =
-        lake.id().chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect();
+    let host: String = lake
+        .id()
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() {
+                c.to_ascii_lowercase()
+            } else {
+                '-'
+            }
+        })
+        .collect();
     Ok(ObjectStoreUrl::parse(format!("rollbook://{host}"))?)
 }

@@ -10,9 +10,10 @@ use datafusion::physical_plan::ExecutionPlan;
 
 /// Returns the session behind a scan's state.
 pub(crate) fn session(state: &dyn Session) -> Result<&SessionState> {
-    match state.as_any().downcast_ref::<SessionState>() {
-        Some(session) => Ok(session),
-        None => internal_err!("Rollbook's tables need a session of DataFusion's own kind"),
+    if let Some(session) = state.as_any().downcast_ref::<SessionState>() {
+        Ok(session)
+    } else {
+        internal_err!("Rollbook's tables need a session of DataFusion's own kind")
     }
 }
 
@@ -20,7 +21,10 @@ pub(crate) fn session(state: &dyn Session) -> Result<&SessionState> {
 ///
 /// The rules run once, over the whole plan: joins that they have already fitted with dynamic filters cannot be turned
 /// around a second time.
-pub(crate) async fn physical(session: &SessionState, plan: &LogicalPlan) -> Result<Arc<dyn ExecutionPlan>> {
+pub(crate) async fn physical(
+    session: &SessionState,
+    plan: &LogicalPlan,
+) -> Result<Arc<dyn ExecutionPlan>> {
     SessionStateBuilder::new_from_existing(session.clone())
         .with_physical_optimizer_rules(Vec::new())
         .build()

@@ -10,7 +10,7 @@ use datafusion::common::pruning::PruningStatistics;
 use datafusion::common::{Column, DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::Expr;
 use datafusion::logical_expr::utils::conjunction;
-use datafusion::physical_optimizer::pruning::PruningPredicate;
+use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
 use rollbook_lake::DataFile;
 
 /// Keeps the files whose key ranges can hold a matching row.
@@ -27,11 +27,19 @@ pub(super) fn matching(
     let Ok(expr) = state.create_physical_expr(filter, &df_schema) else {
         return Ok(files.to_vec());
     };
-    let Ok(predicate) = PruningPredicate::try_new(expr, Arc::clone(schema)) else {
+    let Ok(predicate) = PruningPredicateBuilder::new()
+        .with_file_schema(Arc::clone(schema))
+        .try_build(expr)
+    else {
         return Ok(files.to_vec());
     };
     let keep = predicate.prune(&Ranges { files })?;
-    Ok(files.iter().zip(keep).filter(|(_, keep)| *keep).map(|(file, _)| Arc::clone(file)).collect())
+    Ok(files
+        .iter()
+        .zip(keep)
+        .filter(|(_, keep)| *keep)
+        .map(|(file, _)| Arc::clone(file))
+        .collect())
 }
 
 /// What the snapshot knows of each file's keys.
@@ -41,15 +49,25 @@ struct Ranges<'a> {
 
 impl Ranges<'_> {
     /// Step and group of an unresolved file are filled while reading: their stored ranges say nothing.
-    fn bounds(&self, column: &Column, end: impl Fn(&DataFile) -> (Option<&str>, Option<i64>, Option<&str>)) -> Option<ArrayRef> {
+    fn bounds(
+        &self,
+        column: &Column,
+        end: impl Fn(&DataFile) -> (Option<&str>, Option<i64>, Option<&str>),
+    ) -> Option<ArrayRef> {
         let ends = || self.files.iter().map(|file| (file.unresolved, end(file)));
         match column.name.as_str() {
-            "run_id" => Some(Arc::new(ends().map(|(_, (run, _, _))| run).collect::<StringArray>())),
+            "run_id" => Some(Arc::new(
+                ends().map(|(_, (run, _, _))| run).collect::<StringArray>(),
+            )),
             "step" => Some(Arc::new(
-                ends().map(|(open, (_, step, _))| step.filter(|_| !open)).collect::<Int64Array>(),
+                ends()
+                    .map(|(open, (_, step, _))| step.filter(|_| !open))
+                    .collect::<Int64Array>(),
             )),
             "group_id" => Some(Arc::new(
-                ends().map(|(open, (_, _, group))| group.filter(|_| !open)).collect::<StringArray>(),
+                ends()
+                    .map(|(open, (_, _, group))| group.filter(|_| !open))
+                    .collect::<StringArray>(),
             )),
             _ => None,
         }
@@ -87,11 +105,21 @@ impl PruningStatistics for Ranges<'_> {
             "group_id" if !file.unresolved => Some(file.group_nulls),
             _ => None,
         };
-        Some(Arc::new(self.files.iter().map(|file| nulls(file)).collect::<UInt64Array>()))
+        Some(Arc::new(
+            self.files
+                .iter()
+                .map(|file| nulls(file))
+                .collect::<UInt64Array>(),
+        ))
     }
 
     fn row_counts(&self) -> Option<ArrayRef> {
-        Some(Arc::new(self.files.iter().map(|file| Some(file.rows)).collect::<UInt64Array>()))
+        Some(Arc::new(
+            self.files
+                .iter()
+                .map(|file| Some(file.rows))
+                .collect::<UInt64Array>(),
+        ))
     }
 
     fn contained(&self, _column: &Column, _values: &HashSet<ScalarValue>) -> Option<BooleanArray> {

@@ -6,16 +6,24 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, Result as DfResult};
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::expr::{AggregateFunction, WindowFunctionDefinition};
+use datafusion::logical_expr::expr::WindowFunctionDefinition;
 use datafusion::logical_expr::{AggregateUDF, Expr, ExprSchemable, LogicalPlan, Volatility};
 
 use crate::error::{Error, Result};
 
 /// Aggregates over floats whose result depends on the order of the rows, by the start of their names.
-const INEXACT: [&str; 7] = ["stddev", "var_", "variance", "covar", "corr", "regr_", "approx_"];
+const INEXACT: [&str; 7] = [
+    "stddev", "var_", "variance", "covar", "corr", "regr_", "approx_",
+];
 
 /// Aggregates that keep rows in the order they come, and so need an `ORDER BY` inside.
-const ORDERED: [&str; 5] = ["array_agg", "string_agg", "first_value", "last_value", "nth_value"];
+const ORDERED: [&str; 5] = [
+    "array_agg",
+    "string_agg",
+    "first_value",
+    "last_value",
+    "nth_value",
+];
 
 /// Refuses what is not a pure function of the lake, and makes float sums and averages exact.
 pub(super) fn make_deterministic(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
@@ -24,7 +32,9 @@ pub(super) fn make_deterministic(plan: LogicalPlan, state: &SessionState) -> Res
         sum: state.aggregate_functions().get("exact_sum").map(Arc::clone),
         avg: state.aggregate_functions().get("exact_avg").map(Arc::clone),
     };
-    Ok(plan.transform_up_with_subqueries(|node| exact.node(node))?.data)
+    Ok(plan
+        .transform_up_with_subqueries(|node| exact.node(node))?
+        .data)
 }
 
 /// Refuses functions whose result is not decided by their arguments.
@@ -34,7 +44,11 @@ pub(super) fn verify(plan: &LogicalPlan) -> Result<()> {
         node.apply_expressions(|expr| {
             expr.apply(|expr| {
                 refused = refusal(expr);
-                Ok(if refused.is_some() { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+                Ok(if refused.is_some() {
+                    TreeNodeRecursion::Stop
+                } else {
+                    TreeNodeRecursion::Continue
+                })
             })
         })
     })?;
@@ -52,16 +66,22 @@ fn refusal(expr: &Expr) -> Option<Error> {
                 call.func.name()
             )))
         }
-        Expr::AggregateFunction(call) => {
-            unordered(call.func.name(), call.params.order_by.is_empty(), call.func.signature().volatility)
-        }
+        Expr::AggregateFunction(call) => unordered(
+            call.func.name(),
+            call.params.order_by.is_empty(),
+            call.func.signature().volatility,
+        ),
         Expr::WindowFunction(call) => match &call.fun {
-            WindowFunctionDefinition::AggregateUDF(udf) => {
-                unordered(udf.name(), call.params.order_by.is_empty(), udf.signature().volatility)
-            }
-            WindowFunctionDefinition::WindowUDF(udf) => {
-                unordered(udf.name(), call.params.order_by.is_empty(), udf.signature().volatility)
-            }
+            WindowFunctionDefinition::AggregateUDF(udf) => unordered(
+                udf.name(),
+                call.params.order_by.is_empty(),
+                udf.signature().volatility,
+            ),
+            WindowFunctionDefinition::WindowUDF(udf) => unordered(
+                udf.name(),
+                call.params.order_by.is_empty(),
+                udf.signature().volatility,
+            ),
         },
         _ => None,
     }
@@ -79,7 +99,9 @@ fn unordered(name: &str, no_order: bool, volatility: Volatility) -> Option<Error
         )));
     }
     (no_order && ORDERED.contains(&name)).then(|| {
-        Error::invalid(format!("{name}() needs an ORDER BY here: the order in which rows arrive is not defined"))
+        Error::invalid(format!(
+            "{name}() needs an ORDER BY here: the order in which rows arrive is not defined"
+        ))
     })
 }
 
@@ -100,48 +122,63 @@ impl Exact {
         }
         let rewritten = node.map_expressions(|expr| {
             let name = expr.schema_name().to_string();
-            let done = expr.transform_up(|expr| self.expr(expr, &schema))?;
+            let done = expr.transform_up(|expr| Ok(self.expr(expr, &schema)))?;
             // The column keeps its name, so that nodes above still find it.
-            Ok(if done.transformed { done.update_data(|expr| expr.alias(name)) } else { done })
+            Ok(if done.transformed {
+                done.update_data(|expr| expr.alias(name))
+            } else {
+                done
+            })
         })?;
-        if rewritten.transformed { rewritten.map_data(LogicalPlan::recompute_schema) } else { Ok(rewritten) }
+        if rewritten.transformed {
+            rewritten.map_data(LogicalPlan::recompute_schema)
+        } else {
+            Ok(rewritten)
+        }
     }
 
-    fn expr(&self, expr: Expr, schema: &DFSchema) -> DfResult<Transformed<Expr>> {
+    fn expr(&self, expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
         match expr {
-            Expr::AggregateFunction(call) => {
-                let is_float = is_float(call.params.args.first(), schema);
-                match self.instead_of(call.func.name()).filter(|_| is_float) {
-                    Some(func) => Ok(Transformed::yes(Expr::AggregateFunction(AggregateFunction { func, ..call }))),
-                    None => Ok(Transformed::no(Expr::AggregateFunction(call))),
-                }
+            Expr::AggregateFunction(mut call) => {
+                let exact = self.instead_of(call.func.name(), call.params.args.first(), schema);
+                let found = exact.is_some();
+                call.func = exact.unwrap_or(call.func);
+                Transformed::new_transformed(Expr::AggregateFunction(call), found)
             }
             Expr::WindowFunction(mut call) => {
-                let is_float = is_float(call.params.args.first(), schema);
-                let name = call.fun.name().to_owned();
-                match self.instead_of(&name).filter(|_| is_float) {
-                    Some(func) => {
-                        call.fun = WindowFunctionDefinition::AggregateUDF(func);
-                        Ok(Transformed::yes(Expr::WindowFunction(call)))
-                    }
-                    None => Ok(Transformed::no(Expr::WindowFunction(call))),
+                let exact = self.instead_of(call.fun.name(), call.params.args.first(), schema);
+                let found = exact.is_some();
+                if let Some(func) = exact {
+                    call.fun = WindowFunctionDefinition::AggregateUDF(func);
                 }
+                Transformed::new_transformed(Expr::WindowFunction(call), found)
             }
-            other => Ok(Transformed::no(other)),
+            other => Transformed::no(other),
         }
     }
 
-    fn instead_of(&self, name: &str) -> Option<Arc<AggregateUDF>> {
-        match name {
-            "sum" => self.sum.clone(),
-            "avg" => self.avg.clone(),
+    fn instead_of(
+        &self,
+        name: &str,
+        argument: Option<&Expr>,
+        schema: &DFSchema,
+    ) -> Option<Arc<AggregateUDF>> {
+        let exact = match name {
+            "sum" => self.sum.as_ref(),
+            "avg" => self.avg.as_ref(),
             _ => None,
-        }
+        };
+        exact.filter(|_| is_float(argument, schema)).map(Arc::clone)
     }
 }
 
 fn is_float(argument: Option<&Expr>, schema: &DFSchema) -> bool {
     argument
         .and_then(|argument| argument.get_type(schema).ok())
-        .is_some_and(|data_type| matches!(data_type, DataType::Float16 | DataType::Float32 | DataType::Float64))
+        .is_some_and(|data_type| {
+            matches!(
+                data_type,
+                DataType::Float16 | DataType::Float32 | DataType::Float64
+            )
+        })
 }

@@ -1,12 +1,12 @@
-//! DataFusion set up for a lake: memory, spill folder, object store, functions and options.
+//! `DataFusion` set up for a lake: memory, spill folder, object store, functions and options.
 
 use std::sync::Arc;
 
 use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider, MemorySchemaProvider};
+use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{FairSpillPool, MemoryPool};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
-use datafusion::execution::{FunctionRegistry, SessionStateBuilder};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use rollbook_lake::Lake;
 
@@ -25,7 +25,10 @@ pub(super) fn context(lake: &Lake, options: &SessionOptions) -> Result<SessionCo
         .with_default_features()
         .build();
     let names: Vec<String> = state.table_functions().keys().cloned().collect();
-    for name in names.iter().filter(|name| !TABLE_FUNCTIONS.contains(&name.as_str())) {
+    for name in names
+        .iter()
+        .filter(|name| !TABLE_FUNCTIONS.contains(&name.as_str()))
+    {
         state.deregister_udtf(name)?;
     }
     let mut context = SessionContext::new_with_state(state);
@@ -70,7 +73,7 @@ fn config(options: &SessionOptions) -> SessionConfig {
     settings.execution.parquet.schema_force_view_types = false;
     settings.optimizer.expand_views_at_output = true;
     // As DuckDB orders them.
-    settings.sql_parser.default_null_ordering = "nulls_last".to_owned();
+    "nulls_last".clone_into(&mut settings.sql_parser.default_null_ordering);
     settings.execution.parquet.pushdown_filters = true;
     settings.execution.parquet.reorder_filters = true;
     // A buffer that replaces a sort holds what the sort would have held: keep it within reason.

@@ -22,7 +22,9 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::catalog::view::ViewTable;
-use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider, MemorySchemaProvider, SchemaProvider};
+use datafusion::catalog::{
+    CatalogProvider, MemoryCatalogProvider, MemorySchemaProvider, SchemaProvider,
+};
 use datafusion::common::ScalarValue;
 use datafusion::dataframe::DataFrame;
 use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder};
@@ -124,7 +126,7 @@ impl Session {
         &self.options
     }
 
-    /// Returns DataFusion's context, for plans that are built without SQL.
+    /// Returns `DataFusion`'s context, for plans that are built without SQL.
     pub fn context(&self) -> &SessionContext {
         &self.context
     }
@@ -151,15 +153,26 @@ impl Session {
         let catalog = MemoryCatalogProvider::new();
         catalog.register_schema(SCHEMA, Arc::new(schema))?;
         let catalogs = datafusion::catalog::MemoryCatalogProviderList::new();
-        datafusion::catalog::CatalogProviderList::register_catalog(&catalogs, CATALOG.to_owned(), Arc::new(catalog));
+        datafusion::catalog::CatalogProviderList::register_catalog(
+            &catalogs,
+            CATALOG.to_owned(),
+            Arc::new(catalog),
+        );
         let state = SessionStateBuilder::new_from_existing(self.context.state())
             .with_catalog_list(Arc::new(catalogs))
             .build();
-        Ok(Self { context: SessionContext::new_with_state(state), ..self.clone() })
+        Ok(Self {
+            context: SessionContext::new_with_state(state),
+            ..self.clone()
+        })
     }
 
     /// Plans a statement: parameters, arguments, read-only checks.
-    pub async fn plan(&self, mut statement: Statement, options: &PlanOptions) -> Result<LogicalPlan> {
+    pub async fn plan(
+        &self,
+        mut statement: Statement,
+        options: &PlanOptions,
+    ) -> Result<LogicalPlan> {
         read_only::verify_statement(&statement)?;
         literals::substitute(&mut statement, &options.params, &options.expressions)?;
         arguments::complete(&mut statement, &self.signatures)?;
@@ -168,7 +181,11 @@ impl Session {
         let state = self.context.state();
         let plan = state.statement_to_plan(statement).await?;
         read_only::verify_plan(&plan)?;
-        if options.deterministic { deterministic::make_deterministic(plan, &state) } else { Ok(plan) }
+        if options.deterministic {
+            deterministic::make_deterministic(plan, &state)
+        } else {
+            Ok(plan)
+        }
     }
 
     /// Makes a plan ready to run, in batches that suit the columns it reads.
@@ -176,7 +193,9 @@ impl Session {
         let state = self.context.state();
         let rows = batch_size::for_plan(&plan, &state)?;
         let config = state.config().clone().with_batch_size(rows);
-        let state = SessionStateBuilder::new_from_existing(state).with_config(config).build();
+        let state = SessionStateBuilder::new_from_existing(state)
+            .with_config(config)
+            .build();
         Ok(DataFrame::new(state, plan))
     }
 
@@ -186,8 +205,15 @@ impl Session {
     }
 
     /// Plans a read-only statement whose `$name`s get values.
-    pub async fn sql_with(&self, sql: &str, params: &BTreeMap<String, ScalarValue>) -> Result<DataFrame> {
-        let options = PlanOptions { params: params.clone(), ..PlanOptions::default() };
+    pub async fn sql_with(
+        &self,
+        sql: &str,
+        params: &BTreeMap<String, ScalarValue>,
+    ) -> Result<DataFrame> {
+        let options = PlanOptions {
+            params: params.clone(),
+            ..PlanOptions::default()
+        };
         self.frame(self.plan(parse(sql)?, &options).await?)
     }
 
@@ -211,6 +237,9 @@ impl Session {
 
 impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Session").field("lake", &self.lake).field("snapshot", &self.snapshot.n).finish_non_exhaustive()
+        f.debug_struct("Session")
+            .field("lake", &self.lake)
+            .field("snapshot", &self.snapshot.n)
+            .finish_non_exhaustive()
     }
 }

@@ -15,8 +15,9 @@ pub fn parse(sql: &str) -> Result<Statement> {
     match (statements.pop_front(), statements.len()) {
         (Some(statement), 0) => Ok(statement),
         (None, _) => Err(Error::invalid("there is no statement to run")),
-        (Some(_), more) => Err(Error::invalid("one statement at a time, please")
-            .with("statements", more + 1)),
+        (Some(_), more) => {
+            Err(Error::invalid("one statement at a time, please").with("statements", more + 1))
+        }
     }
 }
 

@@ -33,8 +33,10 @@ pub(super) fn verify_plan(plan: &LogicalPlan) -> Result<()> {
         .with_allow_statements(false)
         .verify_plan(plan)
         .map_err(|source| {
-            Error::unsupported("Rollbook's SQL only reads: it takes queries, EXPLAIN, SHOW and DESCRIBE")
-                .caused_by(source)
+            Error::unsupported(
+                "Rollbook's SQL only reads: it takes queries, EXPLAIN, SHOW and DESCRIBE",
+            )
+            .caused_by(source)
         })
 }
 

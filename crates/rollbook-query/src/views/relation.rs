@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringArray, StringBuilder};
 use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::datatypes::{DataType, Int64Type};
 use datafusion::common::Result;
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
@@ -41,8 +41,17 @@ struct Relation {
 
 impl Relation {
     fn new(name: &'static str, compare: Compare) -> Self {
-        let types = vec![DataType::Utf8, DataType::Utf8, DataType::Utf8, DataType::Int64];
-        Self { name, signature: Signature::exact(types, Volatility::Immutable), compare }
+        let types = vec![
+            DataType::Utf8,
+            DataType::Utf8,
+            DataType::Utf8,
+            DataType::Int64,
+        ];
+        Self {
+            name,
+            signature: Signature::exact(types, Volatility::Immutable),
+            compare,
+        }
     }
 }
 
@@ -76,18 +85,24 @@ impl ScalarUDFImpl for Relation {
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let arrays = ColumnarValue::values_to_arrays(&args.args)?;
         let text = |index: usize| -> Result<StringArray> {
-            Ok(cast(&arrays[index], &DataType::Utf8)?.as_string::<i32>().clone())
+            Ok(cast(&arrays[index], &DataType::Utf8)?
+                .as_string::<i32>()
+                .clone())
         };
         let (child, parent, answer) = (text(0)?, text(1)?, text(2)?);
         let choices = cast(&arrays[3], &DataType::Int64)?;
-        let choices = choices.as_primitive::<datafusion::arrow::datatypes::Int64Type>();
+        let choices = choices.as_primitive::<Int64Type>();
         let mut out = StringBuilder::new();
         for row in 0..child.len() {
             let relation = if child.is_null(row) || parent.is_null(row) {
                 None
             } else {
                 let answer = answer.is_valid(row).then(|| answer.value(row));
-                let choice = if choices.is_valid(row) { choices.value(row) } else { 0 };
+                let choice = if choices.is_valid(row) {
+                    choices.value(row)
+                } else {
+                    0
+                };
                 (self.compare)(child.value(row), parent.value(row), answer, choice)
             };
             out.append_option(relation);
@@ -97,20 +112,33 @@ impl ScalarUDFImpl for Relation {
 }
 
 /// Messages extend when the parent's come first, unchanged, and its answer follows them if anything does.
-fn messages(child: &str, parent: &str, response: Option<&str>, choice: i64) -> Option<&'static str> {
+fn messages(
+    child: &str,
+    parent: &str,
+    response: Option<&str>,
+    choice: i64,
+) -> Option<&'static str> {
     let (child, parent) = (messages_of(child)?, messages_of(parent)?);
     let Some(rest) = child.strip_prefix(parent.as_slice()) else {
         return Some(REWRITES);
     };
     let answer = response.and_then(|response| answer_of(response, choice));
     Some(match (rest.first(), answer) {
-        (Some(next), Some(answer)) if next["role"] == "assistant" && !same_answer(next, &answer) => REWRITES,
+        (Some(next), Some(answer))
+            if next["role"] == "assistant" && !same_answer(next, &answer) =>
+        {
+            REWRITES
+        }
         _ => EXTENDS,
     })
 }
 
 fn messages_of(request: &str) -> Option<Vec<Value>> {
-    match serde_json::from_str::<Value>(request).ok()?.get_mut("messages")?.take() {
+    match serde_json::from_str::<Value>(request)
+        .ok()?
+        .get_mut("messages")?
+        .take()
+    {
         Value::Array(messages) => Some(messages),
         _ => None,
     }
@@ -128,23 +156,27 @@ fn answer_of(response: &str, choice: i64) -> Option<Value> {
 
 /// A client may drop empty fields of an answer; what is said and called must be the same.
 fn same_answer(next: &Value, answer: &Value) -> bool {
-    ["content", "tool_calls", "reasoning_content"].iter().all(|key| {
-        let empty = |value: &Value| match value {
-            Value::Null => true,
-            Value::String(text) => text.is_empty(),
-            Value::Array(items) => items.is_empty(),
-            _ => false,
-        };
-        let (next, answer) = (&next[*key], &answer[*key]);
-        next == answer || (empty(next) && empty(answer))
-    })
+    ["content", "tool_calls", "reasoning_content"]
+        .iter()
+        .all(|key| {
+            let empty = |value: &Value| match value {
+                Value::Null => true,
+                Value::String(text) => text.is_empty(),
+                Value::Array(items) => items.is_empty(),
+                _ => false,
+            };
+            let (next, answer) = (&next[*key], &answer[*key]);
+            next == answer || (empty(next) && empty(answer))
+        })
 }
 
 /// Text extends when the child's prompt starts with the parent's prompt and what was answered.
 fn texts(child: &str, parent: &str, answer: Option<&str>, _choice: i64) -> Option<&'static str> {
     let child: Value = serde_json::from_str(child).ok()?;
     let parent: Value = serde_json::from_str(parent).ok()?;
-    let rest = child["prompt"].as_str()?.strip_prefix(parent["prompt"].as_str()?);
+    let rest = child["prompt"]
+        .as_str()?
+        .strip_prefix(parent["prompt"].as_str()?);
     Some(match (rest, answer?) {
         (Some(rest), answer) if rest.starts_with(answer) => EXTENDS,
         _ => REWRITES,
@@ -156,7 +188,8 @@ mod tests {
     use super::*;
 
     const PARENT: &str = r#"{"messages":[{"role":"user","content":"hi"}]}"#;
-    const ANSWER: &str = r#"{"choices":[{"index":0,"message":{"role":"assistant","content":"yo"}}]}"#;
+    const ANSWER: &str =
+        r#"{"choices":[{"index":0,"message":{"role":"assistant","content":"yo"}}]}"#;
 
     #[test]
     fn history_with_the_answer_extends() {
@@ -166,7 +199,8 @@ mod tests {
 
     #[test]
     fn another_answer_or_history_rewrites() {
-        let other = r#"{"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"no"}]}"#;
+        let other =
+            r#"{"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"no"}]}"#;
         assert_eq!(messages(other, PARENT, Some(ANSWER), 0), Some(REWRITES));
         let summary = r#"{"messages":[{"role":"user","content":"summary"}]}"#;
         assert_eq!(messages(summary, PARENT, Some(ANSWER), 0), Some(REWRITES));

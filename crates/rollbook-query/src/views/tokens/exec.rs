@@ -14,8 +14,8 @@ use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::{
-    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning,
-    PlanProperties, ReplaceChildrenOptions,
+    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties,
+    Partitioning, PlanProperties, ReplaceChildrenOptions,
 };
 use futures::{Stream, StreamExt};
 
@@ -24,7 +24,7 @@ use super::chunk::{Chunk, next_chunk, token_counts};
 
 /// Gives a row for each output token of its input's calls.
 #[derive(Debug, Clone)]
-pub struct TokensExec {
+pub(crate) struct TokensExec {
     input: Arc<dyn ExecutionPlan>,
     columns: Vec<String>,
     properties: Arc<PlanProperties>,
@@ -33,10 +33,14 @@ pub struct TokensExec {
 
 impl TokensExec {
     /// Creates the operator over calls with the columns that `columns` are made of.
-    pub fn try_new(input: Arc<dyn ExecutionPlan>, columns: &[String]) -> Result<Self> {
+    pub(crate) fn try_new(input: Arc<dyn ExecutionPlan>, columns: &[String]) -> Result<Self> {
         let fields: Vec<Arc<Field>> = columns
             .iter()
-            .map(|name| SCHEMA.field_with_name(name).map(|field| Arc::new(field.clone())))
+            .map(|name| {
+                SCHEMA
+                    .field_with_name(name)
+                    .map(|field| Arc::new(field.clone()))
+            })
             .collect::<Result<_, _>>()?;
         let properties = PlanProperties::new(
             EquivalenceProperties::new(Arc::new(Schema::new(fields))),
@@ -53,7 +57,7 @@ impl TokensExec {
     }
 
     /// Returns the columns it gives.
-    pub fn columns(&self) -> &[String] {
+    pub(crate) fn columns(&self) -> &[String] {
         &self.columns
     }
 }
@@ -94,17 +98,28 @@ impl ExecutionPlan for TokensExec {
         mut children: Vec<Arc<dyn ExecutionPlan>>,
         _options: ReplaceChildrenOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        match (children.pop(), children.is_empty()) {
-            (Some(input), true) => Ok(Arc::new(Self::try_new(input, &self.columns)?)),
-            _ => internal_err!("TokensExec has one input"),
+        if let (Some(input), true) = (children.pop(), children.is_empty()) {
+            Ok(Arc::new(Self::try_new(input, &self.columns)?))
+        } else {
+            internal_err!("TokensExec has one input")
         }
     }
 
-    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        self.replace_children(
+            children,
+            ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute),
+        )
     }
 
-    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
         let rows = context.session_config().batch_size();
         Ok(Box::pin(TokensStream {
             input: self.input.execute(partition, context)?,
@@ -142,11 +157,16 @@ impl TokensStream {
         let Some(mut pending) = self.pending.take() else {
             return Ok(None);
         };
-        let (runs, row, position) = next_chunk(&pending.counts, pending.row, pending.position, self.rows);
+        let (runs, row, position) =
+            next_chunk(&pending.counts, pending.row, pending.position, self.rows);
         if runs.is_empty() {
             return Ok(None);
         }
-        let batch = Chunk { calls: &pending.calls, runs: &runs }.batch(&self.schema)?;
+        let batch = Chunk {
+            calls: &pending.calls,
+            runs: &runs,
+        }
+        .batch(&self.schema)?;
         (pending.row, pending.position) = (row, position);
         self.pending = Some(pending);
         Ok(Some(batch))
@@ -167,7 +187,14 @@ impl Stream for TokensStream {
             }
             match ready!(self.input.poll_next_unpin(cx)) {
                 Some(Ok(calls)) => match token_counts(&calls) {
-                    Ok(counts) => self.pending = Some(Pending { calls, counts, row: 0, position: 0 }),
+                    Ok(counts) => {
+                        self.pending = Some(Pending {
+                            calls,
+                            counts,
+                            row: 0,
+                            position: 0,
+                        });
+                    }
                     Err(error) => return Poll::Ready(Some(Err(error))),
                 },
                 Some(Err(error)) => return Poll::Ready(Some(Err(error))),
