@@ -127,7 +127,9 @@ async fn open(scratch: &Path, file: &Path) -> Result<Session, Box<dyn Error>> {
         threads: 2,
         spill_dir: None,
     };
-    Ok(Session::open(&lake, None, options).await?)
+    let session = Session::open(&lake, None, options).await?;
+    rollbook_audit::register(&session)?;
+    Ok(session)
 }
 
 /// The folders to import for a file, in order.

@@ -7,10 +7,15 @@
 //! | `f(x := 1)`         | named argument   | an error        |
 //! | `f(x => 1)`         | named argument   | named argument  |
 //! | `$name`             | parameter        | parameter       |
+//!
+//! `a IS NOT DISTINCT FROM b AND c` ends at `b`, as everywhere; the parser by itself would read on to `c`.
 
 use std::any::TypeId;
 
+use datafusion::sql::sqlparser::ast::Expr;
 use datafusion::sql::sqlparser::dialect::{Dialect, DuckDbDialect};
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 
 /// The dialect of every statement, recipe and view.
 #[derive(Debug, Default, Clone, Copy)]
@@ -71,6 +76,28 @@ impl Dialect for RollbookDialect {
     }
     fn supports_comma_separated_trim(&self) -> bool {
         DUCKDB.supports_comma_separated_trim()
+    }
+    fn parse_infix(
+        &self,
+        parser: &mut Parser,
+        left: &Expr,
+        precedence: u8,
+    ) -> Option<Result<Expr, ParserError>> {
+        let build: fn(Box<Expr>, Box<Expr>) -> Expr =
+            if parser.parse_keywords(&[Keyword::IS, Keyword::DISTINCT, Keyword::FROM]) {
+                Expr::IsDistinctFrom
+            } else if parser.parse_keywords(&[
+                Keyword::IS,
+                Keyword::NOT,
+                Keyword::DISTINCT,
+                Keyword::FROM,
+            ]) {
+                Expr::IsNotDistinctFrom
+            } else {
+                return None;
+            };
+        let right = parser.parse_subexpr(precedence);
+        Some(right.map(|right| build(Box::new(left.clone()), Box::new(right))))
     }
     /// `$name` is a parameter, never the start of a dollar-quoted string.
     fn supports_dollar_placeholder(&self) -> bool {

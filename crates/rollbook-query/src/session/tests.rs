@@ -116,6 +116,9 @@ async fn anything_but_one_query_is_refused(#[case] sql: &str) {
 #[case("SELECT * FROM range(3)")]
 #[case("SELECT request -> 'model', request ->> 'model' FROM calls")]
 #[case("SELECT * EXCLUDE (request) FROM calls")]
+#[case(
+    "SELECT * FROM calls WHERE call_id IS NOT DISTINCT FROM 'a' AND step IS DISTINCT FROM 1 OR step = 2"
+)]
 #[tokio::test]
 async fn queries_and_questions_run(#[case] sql: &str) {
     let scratch = chains().await;
