@@ -58,7 +58,8 @@ pub struct SessionOptions {
 impl Default for SessionOptions {
     fn default() -> Self {
         Self {
-            memory_limit: 1 << 30,
+            // A sort of long prompts takes about half as much again beside what it declares.
+            memory_limit: 512 << 20,
             threads: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             spill_dir: None,
         }
