@@ -40,10 +40,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             let rows: Vec<Vec<String>> = chosen
                 .into_iter()
                 .map(|check| {
-                    vec![check.code.to_owned(), check.question.clone(), check.layer.clone(), check.severity.clone(), check.version.to_string()]
+                    vec![
+                        check.code.to_owned(),
+                        check.question.clone(),
+                        check.layer.clone(),
+                        check.severity.clone(),
+                        check.version.to_string(),
+                    ]
                 })
                 .collect();
-            line(&small_table(&["check", "question", "layer", "severity", "version"], &rows))?;
+            line(&small_table(
+                &["check", "question", "layer", "severity", "version"],
+                &rows,
+            ))?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -51,12 +60,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 fn unknown(code: &str) -> CommandError {
     let codes: Vec<&str> = checks().iter().map(|check| check.code).collect();
-    CommandError::usage(format!("no check is called {code}; there are: {}", codes.join(", ")))
+    CommandError::usage(format!(
+        "no check is called {code}; there are: {}",
+        codes.join(", ")
+    ))
 }
 
 fn explain(check: &Check) -> Result<()> {
     line(check.readme.trim())?;
-    line(&format!("\nlayer {}, severity {}, version {}; needs {}", check.layer, check.severity, check.version, check.needs.join(", ")))?;
+    line(&format!(
+        "\nlayer {}, severity {}, version {}; needs {}",
+        check.layer,
+        check.severity,
+        check.version,
+        check.needs.join(", ")
+    ))?;
     line(&format!("\n{}", check.sql.trim()))
 }
 
@@ -76,5 +94,9 @@ fn as_json(check: &Check) -> serde_json::Value {
 
 /// The page below its own title, which names the code once more.
 fn page(readme: &str) -> &str {
-    readme.trim().split_once('\n').map_or("", |(_, rest)| rest).trim()
+    readme
+        .trim()
+        .split_once('\n')
+        .map_or("", |(_, rest)| rest)
+        .trim()
 }

@@ -3,6 +3,8 @@
 //! They change no result, since all tables are read from the snapshot log; but the next write to that table cannot
 //! follow, so they are found and named.
 
+use std::fmt;
+
 use futures::TryStreamExt;
 use object_store::ObjectStore;
 use rollbook_schema::digest::bytes_digest;
@@ -33,6 +35,16 @@ pub enum ForeignReason {
     Beyond,
     /// The entry that made this version wrote other bytes.
     OtherBytes,
+}
+
+impl fmt::Display for ForeignCommit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let how = match self.reason {
+            ForeignReason::Beyond => "was not written by Rollbook; its rows are in no result",
+            ForeignReason::OtherBytes => "holds other bytes than Rollbook wrote; results do not follow it",
+        };
+        write!(f, "table {}, Delta version {}: the commit {how}", self.table, self.version)
+    }
 }
 
 impl ForeignCommit {

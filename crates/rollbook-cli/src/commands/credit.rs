@@ -1,0 +1,54 @@
+//! `rollbook credit`: runs a credit recipe over a reward.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use rollbook_query::recipe::{DeriveOptions, find_recipe, run_credit};
+
+use super::derive::{parameters, show};
+use super::schema::TextFormat;
+use crate::error::Result;
+use crate::lake::ReadArgs;
+
+/// Run a credit recipe over a reward
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  rollbook credit grpo --reward verifier_value --lake my-lake
+  rollbook credit grpo --reward verifier_value --param ddof=0 --name grpo_population
+  rollbook credit rloo --reward verifier_value --param group_key=task_id
+
+--reward NAME is the newest run of that reward, NAME@ID one of them.")]
+pub(crate) struct Arguments {
+    /// A recipe's file or name
+    recipe: String,
+    #[command(flatten)]
+    read: ReadArgs,
+    /// Reward to turn into credit: NAME or NAME@DERIVATION
+    #[arg(long, value_name = "NAME")]
+    reward: String,
+    /// Name of the result; the recipe's own when left out
+    #[arg(long)]
+    name: Option<String>,
+    /// Run to credit; all of the reward's when left out
+    #[arg(long, value_name = "ID")]
+    run: Option<String>,
+    /// A parameter of the recipe, as name=value
+    #[arg(long = "param", value_name = "NAME=VALUE")]
+    parameters: Vec<String>,
+    /// How the result is printed
+    #[arg(long, value_enum, default_value_t = TextFormat::Table)]
+    format: TextFormat,
+}
+
+/// Runs the recipe.
+pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode> {
+    let recipe = find_recipe(&arguments.recipe)?;
+    let options = DeriveOptions {
+        name: arguments.name,
+        run: arguments.run,
+        parameters: parameters(&arguments.parameters)?,
+    };
+    let session = arguments.read.session().await?;
+    show(&run_credit(&session, &recipe, &arguments.reward, &options).await?, "credit", arguments.format)?;
+    Ok(ExitCode::SUCCESS)
+}
