@@ -55,10 +55,7 @@ pub(crate) fn report(error: &rollbook_testing::Error) {
     note(&format_args!("error: {error}"));
 }
 
-#[expect(
-    clippy::print_stderr,
-    reason = "a command line tool that only developers run"
-)]
+#[expect(clippy::print_stderr, reason = "a command line tool that only developers run")]
 fn note(text: &dyn std::fmt::Display) {
     eprintln!("{text}");
 }

@@ -7,30 +7,16 @@ use crate::{Outcome, docs, process, test, tidy};
 type Step = (&'static str, fn() -> Outcome);
 
 const STEPS: &[Step] = &[
-    ("fmt", || {
-        process::run(process::cargo().args(["fmt", "--all", "--check"]))
-    }),
+    ("fmt", || process::run(process::cargo().args(["fmt", "--all", "--check"]))),
     ("tidy", tidy::run),
     ("clippy", || {
-        process::run(process::cargo().args([
-            "clippy",
-            "--workspace",
-            "--all-targets",
-            "--",
-            "-D",
-            "warnings",
-        ]))
+        process::run(process::cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
     }),
     ("test", || test::run(&[])),
     ("docs", || docs::run(true)),
     ("rustdoc", || {
         let mut doc = process::cargo();
-        doc.args([
-            "doc",
-            "--workspace",
-            "--no-deps",
-            "--document-private-items",
-        ]);
+        doc.args(["doc", "--workspace", "--no-deps", "--document-private-items"]);
         process::run(doc.env("RUSTDOCFLAGS", "-D warnings"))
     }),
 ];
@@ -43,20 +29,13 @@ pub(crate) fn run() -> Outcome {
         let began = Instant::now();
         let outcome = step();
         let seconds = began.elapsed().as_secs_f64();
-        report.push(format!(
-            "{name:<8} {seconds:>8.1} s{}",
-            if outcome.is_ok() { "" } else { "  FAILED" }
-        ));
+        report.push(format!("{name:<8} {seconds:>8.1} s{}", if outcome.is_ok() { "" } else { "  FAILED" }));
         if let Err(error) = outcome {
             println!("{}", report.join("\n"));
             return Err(format!("{name}: {error}").into());
         }
     }
-    report.push(format!(
-        "{:<8} {:>8.1} s",
-        "all",
-        started.elapsed().as_secs_f64()
-    ));
+    report.push(format!("{:<8} {:>8.1} s", "all", started.elapsed().as_secs_f64()));
     println!("{}", report.join("\n"));
     Ok(())
 }

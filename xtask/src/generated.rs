@@ -24,12 +24,7 @@ pub(crate) fn settle(files: &[Generated], check: bool) -> Outcome {
             continue;
         }
         if check {
-            stale.push(format!(
-                "{}: {}; run {}",
-                file.path,
-                first_difference(&present, &file.text),
-                file.command
-            ));
+            stale.push(format!("{}: {}; run {}", file.path, first_difference(&present, &file.text), file.command));
             continue;
         }
         if let Some(folder) = path.parent() {
@@ -38,29 +33,16 @@ pub(crate) fn settle(files: &[Generated], check: bool) -> Outcome {
         fs::write(&path, &file.text)?;
         println!("wrote {}", file.path);
     }
-    if stale.is_empty() {
-        Ok(())
-    } else {
-        Err(stale.join("\n").into())
-    }
+    if stale.is_empty() { Ok(()) } else { Err(stale.join("\n").into()) }
 }
 
 fn first_difference(present: &str, wanted: &str) -> String {
     if present.is_empty() {
         return "missing".to_owned();
     }
-    let same = present
-        .lines()
-        .zip(wanted.lines())
-        .take_while(|(left, right)| left == right)
-        .count();
+    let same = present.lines().zip(wanted.lines()).take_while(|(left, right)| left == right).count();
     let line = |text: &str| text.lines().nth(same).unwrap_or("the end").to_owned();
-    format!(
-        "line {} is `{}`, should be `{}`",
-        same + 1,
-        line(present),
-        line(wanted)
-    )
+    format!("line {} is `{}`, should be `{}`", same + 1, line(present), line(wanted))
 }
 
 #[cfg(test)]
@@ -69,13 +51,7 @@ mod tests {
 
     #[test]
     fn first_difference_names_the_line() {
-        assert_eq!(
-            first_difference("a\nb\n", "a\nc\n"),
-            "line 2 is `b`, should be `c`"
-        );
-        assert_eq!(
-            first_difference("a\n", "a\nc\n"),
-            "line 2 is `the end`, should be `c`"
-        );
+        assert_eq!(first_difference("a\nb\n", "a\nc\n"), "line 2 is `b`, should be `c`");
+        assert_eq!(first_difference("a\n", "a\nc\n"), "line 2 is `the end`, should be `c`");
     }
 }

@@ -1,9 +1,5 @@
 //! `cargo xtask`: what a contributor and CI run. One file per subcommand.
-#![expect(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "a command line tool of the repository, not of users"
-)]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool of the repository, not of users")]
 
 mod ci;
 mod docs;

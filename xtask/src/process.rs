@@ -12,10 +12,7 @@ use crate::Outcome;
 
 /// Returns the repository's root.
 pub(crate) fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .unwrap_or(Path::new("."))
-        .to_path_buf()
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new(".")).to_path_buf()
 }
 
 /// Returns the cargo that runs us.
@@ -28,22 +25,14 @@ pub(crate) fn cargo() -> Command {
 /// Runs a program to its end; fails unless it succeeds.
 pub(crate) fn run(command: &mut Command) -> Outcome {
     let shown = describe(command);
-    let status = command
-        .status()
-        .map_err(|error| format!("{shown}: {error}"))?;
-    if status.success() {
-        Ok(())
-    } else {
-        Err(format!("{shown}: {status}").into())
-    }
+    let status = command.status().map_err(|error| format!("{shown}: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{shown}: {status}").into()) }
 }
 
 /// Runs a program and returns what it prints.
 pub(crate) fn read(command: &mut Command) -> Outcome<String> {
     let shown = describe(command);
-    let output = command
-        .output()
-        .map_err(|error| format!("{shown}: {error}"))?;
+    let output = command.output().map_err(|error| format!("{shown}: {error}"))?;
     if !output.status.success() {
         let complaint = String::from_utf8_lossy(&output.stderr);
         return Err(format!("{shown}: {}\n{complaint}", output.status).into());
@@ -58,28 +47,19 @@ pub(crate) fn succeeds(command: &mut Command) -> bool {
 
 /// Returns `cargo metadata` of the workspace's own packages.
 pub(crate) fn metadata() -> Outcome<Value> {
-    Ok(serde_json::from_str(&read(cargo().args([
-        "metadata",
-        "--format-version",
-        "1",
-        "--no-deps",
-    ]))?)?)
+    Ok(serde_json::from_str(&read(cargo().args(["metadata", "--format-version", "1", "--no-deps"]))?)?)
 }
 
 /// Returns the directory cargo builds into.
 pub(crate) fn target_dir() -> Outcome<PathBuf> {
     let metadata = metadata()?;
-    let path = metadata["target_directory"]
-        .as_str()
-        .ok_or("cargo metadata names no target directory")?;
+    let path = metadata["target_directory"].as_str().ok_or("cargo metadata names no target directory")?;
     Ok(PathBuf::from(path))
 }
 
 /// Returns the CLI binary that `cargo build` makes.
 pub(crate) fn rollbook_binary() -> Outcome<PathBuf> {
-    Ok(target_dir()?
-        .join("debug")
-        .join(format!("rollbook{}", env::consts::EXE_SUFFIX)))
+    Ok(target_dir()?.join("debug").join(format!("rollbook{}", env::consts::EXE_SUFFIX)))
 }
 
 fn describe(command: &Command) -> String {

@@ -19,16 +19,8 @@ pub(crate) fn run(check: bool) -> Outcome {
 /// Returns what the schema generates.
 pub(crate) fn files() -> Vec<Generated> {
     vec![
-        Generated {
-            path: "crates/rollbook-schema/src/columns.rs",
-            text: columns_rs(),
-            command: COMMAND,
-        },
-        Generated {
-            path: "docs/schema.md",
-            text: schema_md(),
-            command: COMMAND,
-        },
+        Generated { path: "crates/rollbook-schema/src/columns.rs", text: columns_rs(), command: COMMAND },
+        Generated { path: "docs/schema.md", text: schema_md(), command: COMMAND },
     ]
 }
 
@@ -39,20 +31,10 @@ fn columns_rs() -> String {
     );
     for table in tables() {
         // Writing to a String cannot fail, here and below.
-        write!(
-            text,
-            "\n/// Columns of `{}`.\npub mod {} {{\n",
-            table.name, table.name
-        )
-        .ok();
+        write!(text, "\n/// Columns of `{}`.\npub mod {} {{\n", table.name, table.name).ok();
         for column in &table.columns {
             let name = column.name();
-            writeln!(
-                text,
-                "    pub const {}: &str = \"{name}\";",
-                name.to_uppercase()
-            )
-            .ok();
+            writeln!(text, "    pub const {}: &str = \"{name}\";", name.to_uppercase()).ok();
         }
         text.push_str("}\n");
     }
@@ -70,16 +52,8 @@ fn schema_md() -> String {
          | table | one row is | key |\n|---|---|---|\n"
     );
     for table in tables() {
-        let sentence = table
-            .comment
-            .split_inclusive('.')
-            .next()
-            .unwrap_or_default();
-        let key = if table.key.is_empty() {
-            "none".to_owned()
-        } else {
-            table.key.join(", ")
-        };
+        let sentence = table.comment.split_inclusive('.').next().unwrap_or_default();
+        let key = if table.key.is_empty() { "none".to_owned() } else { table.key.join(", ") };
         writeln!(text, "| [{0}](#{0}) | {sentence} | {key} |", table.name).ok();
     }
     for table in tables() {
@@ -93,9 +67,7 @@ fn section(text: &mut String, table: &Table) {
     if table.keyed {
         text.push_str(" Keyed: rows repeat with a `revision`, and the highest of a key is shown.");
     }
-    text.push_str(
-        "\n\n| column | type | unit | meaning | null means | layer |\n|---|---|---|---|---|---|\n",
-    );
+    text.push_str("\n\n| column | type | unit | meaning | null means | layer |\n|---|---|---|---|---|---|\n");
     for column in &table.columns {
         row(text, column);
     }
@@ -126,25 +98,13 @@ fn row(text: &mut String, column: &Column) {
 /// Lists the fields of a struct column, whose comments stand in the file only.
 fn members(text: &mut String, column: &Column) {
     let delta = column.delta_type();
-    let fields = delta["fields"]
-        .as_array()
-        .or_else(|| delta["elementType"]["fields"].as_array());
+    let fields = delta["fields"].as_array().or_else(|| delta["elementType"]["fields"].as_array());
     let Some(fields) = fields else { return };
-    write!(
-        text,
-        "\nFields of `{}`:\n\n| field | type | meaning |\n|---|---|---|\n",
-        column.name()
-    )
-    .ok();
+    write!(text, "\nFields of `{}`:\n\n| field | type | meaning |\n|---|---|---|\n", column.name()).ok();
     for field in fields {
         let name = field["name"].as_str().unwrap_or_default();
         let comment = field["metadata"]["comment"].as_str().unwrap_or_default();
-        writeln!(
-            text,
-            "| {name} | {} | {comment} |",
-            type_name(&field["type"])
-        )
-        .ok();
+        writeln!(text, "| {name} | {} | {comment} |", type_name(&field["type"])).ok();
     }
 }
 
@@ -154,23 +114,11 @@ fn type_name(delta: &Value) -> String {
         return name.to_owned();
     }
     let optional = |flag: &Value| {
-        if flag.as_bool() == Some(true) {
-            "?"
-        } else {
-            ""
-        }
+        if flag.as_bool() == Some(true) { "?" } else { "" }
     };
     match delta["type"].as_str() {
-        Some("array") => format!(
-            "array\\<{}{}>",
-            type_name(&delta["elementType"]),
-            optional(&delta["containsNull"])
-        ),
-        Some("map") => format!(
-            "map\\<{}, {}>",
-            type_name(&delta["keyType"]),
-            type_name(&delta["valueType"])
-        ),
+        Some("array") => format!("array\\<{}{}>", type_name(&delta["elementType"]), optional(&delta["containsNull"])),
+        Some("map") => format!("map\\<{}, {}>", type_name(&delta["keyType"]), type_name(&delta["valueType"])),
         _ => "struct".to_owned(),
     }
 }
@@ -186,13 +134,7 @@ mod tests {
 
     #[test]
     fn type_name_marks_items_that_may_be_null() {
-        let column = |name| {
-            rollbook_schema::table("calls")
-                .unwrap()
-                .column(name)
-                .unwrap()
-                .delta_type()
-        };
+        let column = |name| rollbook_schema::table("calls").unwrap().column(name).unwrap().delta_type();
         assert_eq!(type_name(column("output_token_ids")), "array\\<integer>");
         assert_eq!(type_name(column("output_logprobs")), "array\\<float?>");
     }

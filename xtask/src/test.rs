@@ -12,10 +12,7 @@ pub(crate) fn run(runner: &[String]) -> Outcome {
     let binary = process::rollbook_binary()?;
     let python_path = python.path()?;
     let prepare = |command: &mut Command| {
-        command
-            .env("ROLLBOOK_BIN", &binary)
-            .env("ROLLBOOK_PYTHON", &python.interpreter)
-            .env("ROLLBOOK_WEED", &weed);
+        command.env("ROLLBOOK_BIN", &binary).env("ROLLBOOK_PYTHON", &python.interpreter).env("ROLLBOOK_WEED", &weed);
         if let Some(path) = &python_path {
             command.env("PYTHONPATH", path);
         }
@@ -26,14 +23,7 @@ pub(crate) fn run(runner: &[String]) -> Outcome {
     if has_nextest {
         tests.args(["nextest", "run", "--workspace", "--no-fail-fast"]);
     } else {
-        tests.args([
-            "test",
-            "--workspace",
-            "--bins",
-            "--lib",
-            "--tests",
-            "--no-fail-fast",
-        ]);
+        tests.args(["test", "--workspace", "--bins", "--lib", "--tests", "--no-fail-fast"]);
     }
     prepare(tests.args(runner));
     process::run(&mut tests)?;

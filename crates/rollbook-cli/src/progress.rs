@@ -18,7 +18,9 @@ impl ImportBar {
         if !std::io::stderr().is_terminal() {
             bar.set_draw_target(ProgressDrawTarget::hidden());
         }
-        if let Ok(style) = ProgressStyle::with_template("{msg:<10} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}") {
+        if let Ok(style) =
+            ProgressStyle::with_template("{msg:<10} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}")
+        {
             bar.set_style(style);
         }
         bar.enable_steady_tick(Duration::from_millis(200));

@@ -25,11 +25,7 @@ pub(crate) struct Constants {
 
 impl Constants {
     /// Reads the constant arguments of a window call; `first` is the position of the first of them.
-    pub(crate) fn of_call(
-        function: &'static Function,
-        first: usize,
-        args: &PartitionEvaluatorArgs,
-    ) -> Result<Self> {
+    pub(crate) fn of_call(function: &'static Function, first: usize, args: &PartitionEvaluatorArgs) -> Result<Self> {
         let Some(batch) = NO_COLUMNS.as_ref() else {
             return internal_err!("no batch without columns");
         };
@@ -41,10 +37,7 @@ impl Constants {
                 Err(_) => None,
             };
             let Some(value) = value else {
-                let name = function
-                    .params
-                    .get(position)
-                    .map_or("?", |param| param.name);
+                let name = function.params.get(position).map_or("?", |param| param.name);
                 return plan_err!("{}: {name} must be a constant, not {expr}", function.name);
             };
             given.push(value);
@@ -53,11 +46,7 @@ impl Constants {
     }
 
     /// Completes the given constants with the defaults of those that are missing.
-    pub(crate) fn new(
-        function: &'static Function,
-        first: usize,
-        given: Vec<ScalarValue>,
-    ) -> Result<Self> {
+    pub(crate) fn new(function: &'static Function, first: usize, given: Vec<ScalarValue>) -> Result<Self> {
         let mut values = vec![ScalarValue::Null; first];
         values.extend(given);
         for param in function.params.iter().skip(values.len()) {
@@ -67,11 +56,7 @@ impl Constants {
     }
 
     fn value(&self, name: &str, data_type: &DataType) -> Result<ScalarValue> {
-        let position = self
-            .function
-            .params
-            .iter()
-            .position(|param| param.name == name);
+        let position = self.function.params.iter().position(|param| param.name == name);
         let Some(value) = position.and_then(|position| self.values.get(position)) else {
             return internal_err!("{} has no argument {name}", self.function.name);
         };
@@ -109,14 +94,8 @@ impl Constants {
         if let Some((_, choice)) = choices.iter().find(|(known, _)| *known == word) {
             return Ok(*choice);
         }
-        let known: Vec<String> = choices
-            .iter()
-            .map(|(known, _)| format!("'{known}'"))
-            .collect();
+        let known: Vec<String> = choices.iter().map(|(known, _)| format!("'{known}'")).collect();
         let known = known.join(", ");
-        plan_err!(
-            "{}: {name} must be one of {known}, not {word}",
-            self.function.name
-        )
+        plan_err!("{}: {name} must be one of {known}, not {word}", self.function.name)
     }
 }

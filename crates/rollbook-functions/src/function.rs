@@ -22,17 +22,8 @@ pub struct Param {
 }
 
 impl Param {
-    pub(crate) const fn required(
-        name: &'static str,
-        type_name: &'static str,
-        doc: &'static str,
-    ) -> Self {
-        Self {
-            name,
-            type_name,
-            default: None,
-            doc,
-        }
+    pub(crate) const fn required(name: &'static str, type_name: &'static str, doc: &'static str) -> Self {
+        Self { name, type_name, default: None, doc }
     }
 
     pub(crate) const fn optional(
@@ -41,12 +32,7 @@ impl Param {
         default: &'static str,
         doc: &'static str,
     ) -> Self {
-        Self {
-            name,
-            type_name,
-            default: Some(default),
-            doc,
-        }
+        Self { name, type_name, default: Some(default), doc }
     }
 
     /// Returns the default as a value: a number, a boolean, a string or null.
@@ -54,9 +40,7 @@ impl Param {
         let Some(literal) = self.default else {
             return internal_err!("argument {} has no default", self.name);
         };
-        let text = literal
-            .strip_prefix('\'')
-            .and_then(|rest| rest.strip_suffix('\''));
+        let text = literal.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\''));
         Ok(match (text, literal) {
             (Some(text), _) => ScalarValue::from(text),
             (None, "NULL") => ScalarValue::Null,
@@ -66,10 +50,7 @@ impl Param {
                 (Ok(integer), _) => ScalarValue::Int64(Some(integer)),
                 (_, Ok(float)) => ScalarValue::Float64(Some(float)),
                 _ => {
-                    return internal_err!(
-                        "default {number} of argument {} is no literal",
-                        self.name
-                    );
+                    return internal_err!("default {number} of argument {} is no literal", self.name);
                 }
             },
         })
@@ -129,16 +110,8 @@ impl Function {
             None => param.name.to_owned(),
             Some(default) => format!("{} => {default}", param.name),
         });
-        let over = if matches!(self.kind, Kind::Window(_)) {
-            " OVER (…)"
-        } else {
-            ""
-        };
-        format!(
-            "{}({}){over}",
-            self.name,
-            arguments.collect::<Vec<_>>().join(", ")
-        )
+        let over = if matches!(self.kind, Kind::Window(_)) { " OVER (…)" } else { "" };
+        format!("{}({}){over}", self.name, arguments.collect::<Vec<_>>().join(", "))
     }
 
     /// Returns the SQL of the example, the first record of the test file.
@@ -152,11 +125,7 @@ impl Function {
     }
 
     fn example(&self) -> (&'static str, &'static str) {
-        let record = self
-            .slt
-            .split("\n\n")
-            .find(|record| record.starts_with("query"))
-            .unwrap_or_default();
+        let record = self.slt.split("\n\n").find(|record| record.starts_with("query")).unwrap_or_default();
         let body = record.split_once('\n').map_or("", |(_, body)| body);
         let (sql, result) = body.split_once("\n----").unwrap_or((body, ""));
         (sql.trim(), result.trim())
@@ -164,13 +133,8 @@ impl Function {
 
     /// Returns the page in `DataFusion`'s form.
     pub(crate) fn documentation(&self) -> Documentation {
-        let section = DocSection {
-            include: true,
-            label: self.family,
-            description: None,
-        };
-        let mut page = Documentation::builder(section, self.doc, self.syntax())
-            .with_sql_example(self.example_sql());
+        let section = DocSection { include: true, label: self.family, description: None };
+        let mut page = Documentation::builder(section, self.doc, self.syntax()).with_sql_example(self.example_sql());
         for param in self.params {
             page = page.with_argument(param.name, param.doc);
         }
@@ -202,41 +166,17 @@ pub fn functions() -> &'static [&'static Function] {
 /// Returns the scalar functions, ready to register.
 pub fn scalar_udfs() -> Vec<Arc<ScalarUDF>> {
     let kinds = FUNCTIONS.iter().map(|function| function.kind);
-    kinds
-        .filter_map(|kind| {
-            if let Kind::Scalar(udf) = kind {
-                Some(Arc::new(udf()))
-            } else {
-                None
-            }
-        })
-        .collect()
+    kinds.filter_map(|kind| if let Kind::Scalar(udf) = kind { Some(Arc::new(udf())) } else { None }).collect()
 }
 
 /// Returns the window functions, ready to register.
 pub fn window_udfs() -> Vec<Arc<WindowUDF>> {
     let kinds = FUNCTIONS.iter().map(|function| function.kind);
-    kinds
-        .filter_map(|kind| {
-            if let Kind::Window(udf) = kind {
-                Some(Arc::new(udf()))
-            } else {
-                None
-            }
-        })
-        .collect()
+    kinds.filter_map(|kind| if let Kind::Window(udf) = kind { Some(Arc::new(udf())) } else { None }).collect()
 }
 
 /// Returns the aggregate functions, ready to register.
 pub fn aggregate_udfs() -> Vec<Arc<AggregateUDF>> {
     let kinds = FUNCTIONS.iter().map(|function| function.kind);
-    kinds
-        .filter_map(|kind| {
-            if let Kind::Aggregate(udf) = kind {
-                Some(Arc::new(udf()))
-            } else {
-                None
-            }
-        })
-        .collect()
+    kinds.filter_map(|kind| if let Kind::Aggregate(udf) = kind { Some(Arc::new(udf())) } else { None }).collect()
 }

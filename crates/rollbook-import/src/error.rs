@@ -34,12 +34,7 @@ pub struct Error {
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self {
-            kind,
-            message: message.into(),
-            context: Vec::new(),
-            source: None,
-        }
+        Self { kind, message: message.into(), context: Vec::new(), source: None }
     }
 
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
@@ -95,8 +90,6 @@ impl fmt::Display for Error {
 
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.source
-            .as_deref()
-            .map(|source| source as &(dyn StdError + 'static))
+        self.source.as_deref().map(|source| source as &(dyn StdError + 'static))
     }
 }

@@ -11,8 +11,5 @@ pub fn importers() -> &'static [&'static dyn Importer] {
 
 /// Returns the importer of this name.
 pub fn importer(name: &str) -> Option<&'static dyn Importer> {
-    importers()
-        .iter()
-        .copied()
-        .find(|importer| importer.name() == name)
+    importers().iter().copied().find(|importer| importer.name() == name)
 }

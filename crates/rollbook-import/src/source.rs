@@ -13,12 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 const COMPRESSED: [&str; 6] = ["gz", "zst", "bz2", "xz", "lz4", "zip"];
 
 /// Compressed files begin with these bytes, whatever their name.
-const MAGIC: [&[u8]; 4] = [
-    &[0x1f, 0x8b],
-    &[0x28, 0xb5, 0x2f, 0xfd],
-    b"PK\x03\x04",
-    b"BZh",
-];
+const MAGIC: [&[u8]; 4] = [&[0x1f, 0x8b], &[0x28, 0xb5, 0x2f, 0xfd], b"PK\x03\x04", b"BZh"];
 
 /// One file of a source.
 #[derive(Clone, Debug)]
@@ -42,25 +37,15 @@ impl SourceFile {
     /// Looks a single file up.
     pub(crate) fn at(path: &Path) -> Result<Self> {
         let metadata = fs::metadata(path).map_err(|source| Error::io(path.display(), source))?;
-        let name = path
-            .file_name()
-            .map(|name| name.to_string_lossy().into_owned())
-            .unwrap_or_default();
-        Ok(Self {
-            path: path.to_owned(),
-            name,
-            bytes: metadata.len(),
-        })
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        Ok(Self { path: path.to_owned(), name, bytes: metadata.len() })
     }
 
     /// Opens it and refuses what is compressed.
     pub(crate) fn open(&self) -> Result<File> {
         let mut start = Vec::new();
         let file = File::open(&self.path).map_err(|source| Error::io(&self.name, source))?;
-        (&file)
-            .take(4)
-            .read_to_end(&mut start)
-            .map_err(|source| Error::io(&self.name, source))?;
+        (&file).take(4).read_to_end(&mut start).map_err(|source| Error::io(&self.name, source))?;
         if MAGIC.iter().any(|magic| start.starts_with(magic)) {
             return Err(compressed(&self.name));
         }
@@ -76,11 +61,7 @@ impl SourceFile {
 
 /// The error of a compressed file.
 pub(crate) fn compressed(name: &str) -> Error {
-    Error::new(
-        ErrorKind::Unsupported,
-        "compressed files are not read; decompress it first",
-    )
-    .with("file", name)
+    Error::new(ErrorKind::Unsupported, "compressed files are not read; decompress it first").with("file", name)
 }
 
 /// Lists a folder by name, and refuses entries that lead out of it.
@@ -104,11 +85,7 @@ pub(crate) fn list(folder: &Path) -> Result<Listing> {
         if metadata.is_dir() {
             listing.folders.push(name);
         } else {
-            listing.files.push(SourceFile {
-                path,
-                name,
-                bytes: metadata.len(),
-            });
+            listing.files.push(SourceFile { path, name, bytes: metadata.len() });
         }
     }
     listing.files.sort_by(|a, b| a.name.cmp(&b.name));
@@ -163,8 +140,5 @@ fn content_digest(file: &SourceFile) -> Result<[u8; 32]> {
 /// Returns bytes in hexadecimal.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     let digit = |half: u8| char::from_digit(u32::from(half), 16).unwrap_or('0');
-    bytes
-        .iter()
-        .flat_map(|byte| [digit(byte >> 4), digit(byte & 0xf)])
-        .collect()
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 0xf)]).collect()
 }

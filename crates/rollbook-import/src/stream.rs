@@ -38,10 +38,7 @@ pub(crate) struct Extent {
 
 impl Extent {
     pub(crate) fn progress(self, done: u64) -> Item {
-        Item::Progress {
-            bytes_done: (self.before + done).min(self.total),
-            bytes_total: self.total,
-        }
+        Item::Progress { bytes_done: (self.before + done).min(self.total), bytes_total: self.total }
     }
 }
 
@@ -57,14 +54,7 @@ pub(crate) struct LineItems<F> {
 
 impl<F: LineFormat> LineItems<F> {
     pub(crate) fn new(format: F, files: Vec<SourceFile>, extent: Extent) -> Self {
-        Self {
-            format,
-            files: files.into(),
-            open: None,
-            queue: VecDeque::new(),
-            extent,
-            has_ended: false,
-        }
+        Self { format, files: files.into(), open: None, queue: VecDeque::new(), extent, has_ended: false }
     }
 
     /// Reads one line or opens the next file.
@@ -81,15 +71,10 @@ impl<F: LineFormat> LineItems<F> {
             Some(Line::Text(text)) => self.format.line(text).err().map(|fault| {
                 let field = format!("{}{}", self.format.prefix(), fault.path());
                 let field = field.trim_start_matches('.').to_owned();
-                (
-                    Some(field).filter(|field| !field.is_empty()),
-                    fault.reason().to_owned(),
-                    start_of(text),
-                )
+                (Some(field).filter(|field| !field.is_empty()), fault.reason().to_owned(), start_of(text))
             }),
             Some(Line::TooLong { start, length }) => {
-                let reason =
-                    format!("a line of {length} bytes, longer than the limit of {LINE_LIMIT}");
+                let reason = format!("a line of {length} bytes, longer than the limit of {LINE_LIMIT}");
                 Some((None, reason, start_of(&String::from_utf8_lossy(start))))
             }
             Some(Line::NotText { bytes, valid_up_to }) => {
@@ -100,13 +85,7 @@ impl<F: LineFormat> LineItems<F> {
         };
         if let Some((field, reason, raw)) = rejected {
             let line = Some(lines.number());
-            self.queue.push_back(Item::Reject(Reject {
-                file: file.name.clone(),
-                line,
-                field,
-                reason,
-                raw: Some(raw),
-            }));
+            self.queue.push_back(Item::Reject(Reject { file: file.name.clone(), line, field, reason, raw: Some(raw) }));
         }
         if self.format.is_full() {
             let done = lines.bytes();
@@ -161,26 +140,13 @@ pub(crate) fn start_of(text: &str) -> String {
 }
 
 /// Ends a stream at its first error, and a strict one at its first reject.
-pub(crate) fn guarded(
-    items: impl Iterator<Item = Result<Item>> + Send + 'static,
-    is_strict: bool,
-) -> Items {
+pub(crate) fn guarded(items: impl Iterator<Item = Result<Item>> + Send + 'static, is_strict: bool) -> Items {
     let mut has_failed = false;
-    Box::new(
-        items
-            .map(move |item| {
-                if is_strict {
-                    item.and_then(refuse)
-                } else {
-                    item
-                }
-            })
-            .take_while(move |item| {
-                let is_after = has_failed;
-                has_failed |= item.is_err();
-                !is_after
-            }),
-    )
+    Box::new(items.map(move |item| if is_strict { item.and_then(refuse) } else { item }).take_while(move |item| {
+        let is_after = has_failed;
+        has_failed |= item.is_err();
+        !is_after
+    }))
 }
 
 fn refuse(item: Item) -> Result<Item> {

@@ -38,13 +38,7 @@ pub struct Error {
 impl Error {
     /// Creates an error of a kind with a one-sentence message.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self {
-            kind,
-            message: message.into(),
-            context: Vec::new(),
-            remedy: None,
-            source: None,
-        }
+        Self { kind, message: message.into(), context: Vec::new(), remedy: None, source: None }
     }
 
     /// Adds a fact about the place, shown as `key: value`.
@@ -117,9 +111,7 @@ impl fmt::Debug for Error {
 
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.source
-            .as_ref()
-            .map(|source| source.as_ref() as &(dyn StdError + 'static))
+        self.source.as_ref().map(|source| source.as_ref() as &(dyn StdError + 'static))
     }
 }
 

@@ -8,12 +8,6 @@ use crate::error::Result;
 ///
 /// It takes them made, not a closure that makes them: a closure over borrowed items held across an await keeps the
 /// whole future from being `Send`.
-pub(crate) async fn gather<T>(
-    futures: Vec<impl Future<Output = Result<T>>>,
-    at_once: usize,
-) -> Result<Vec<T>> {
-    futures::stream::iter(futures)
-        .buffered(at_once)
-        .try_collect()
-        .await
+pub(crate) async fn gather<T>(futures: Vec<impl Future<Output = Result<T>>>, at_once: usize) -> Result<Vec<T>> {
+    futures::stream::iter(futures).buffered(at_once).try_collect().await
 }

@@ -40,12 +40,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 impl Error {
     /// Makes an error of a kind.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self {
-            kind,
-            message: message.into(),
-            context: Vec::new(),
-            source: None,
-        }
+        Self { kind, message: message.into(), context: Vec::new(), source: None }
     }
 
     /// Makes an error that the caller can mend by changing what was asked.
@@ -105,11 +100,7 @@ impl fmt::Display for Error {
             let open = if index == 0 { " (" } else { ", " };
             write!(f, "{open}{key}: {value}")?;
         }
-        if self.context.is_empty() {
-            Ok(())
-        } else {
-            f.write_str(")")
-        }
+        if self.context.is_empty() { Ok(()) } else { f.write_str(")") }
     }
 }
 
@@ -126,9 +117,9 @@ impl StdError for Error {
 fn kind_of(error: &DataFusionError) -> ErrorKind {
     match error.find_root() {
         DataFusionError::NotImplemented(_) => ErrorKind::Unsupported,
-        DataFusionError::ResourcesExhausted(_)
-        | DataFusionError::ObjectStore(_)
-        | DataFusionError::IoError(_) => ErrorKind::Unavailable,
+        DataFusionError::ResourcesExhausted(_) | DataFusionError::ObjectStore(_) | DataFusionError::IoError(_) => {
+            ErrorKind::Unavailable
+        }
         DataFusionError::ParquetError(_) | DataFusionError::Internal(_) => ErrorKind::Corrupt,
         _ => ErrorKind::Invalid,
     }

@@ -10,8 +10,7 @@
 //! ```
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, GenericListArray, MapArray, OffsetSizeTrait,
-    RecordBatch, StructArray,
+    Array, ArrayRef, AsArray, BooleanArray, GenericListArray, MapArray, OffsetSizeTrait, RecordBatch, StructArray,
 };
 use arrow::datatypes::{
     DataType, Date32Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
@@ -23,10 +22,7 @@ use crate::error::{Error, Result};
 
 /// Digests the named columns of each row, in the order given; a column the batch lacks counts as null.
 pub fn row_digests(batch: &RecordBatch, columns: &[&str]) -> Result<Vec<[u8; 32]>> {
-    let arrays: Vec<Option<&ArrayRef>> = columns
-        .iter()
-        .map(|name| batch.column_by_name(name))
-        .collect();
+    let arrays: Vec<Option<&ArrayRef>> = columns.iter().map(|name| batch.column_by_name(name)).collect();
     (0..batch.num_rows())
         .map(|row| {
             let mut hasher = Sha256::new();
@@ -50,51 +46,18 @@ fn put(hasher: &mut Sha256, array: &dyn Array, row: usize) -> Result<()> {
     match array.data_type() {
         DataType::Boolean => put_boolean(hasher, array.as_boolean(), row),
         DataType::Int8 => hasher.update(array.as_primitive::<Int8Type>().value(row).to_le_bytes()),
-        DataType::Int16 => {
-            hasher.update(array.as_primitive::<Int16Type>().value(row).to_le_bytes())
-        }
-        DataType::Int32 => {
-            hasher.update(array.as_primitive::<Int32Type>().value(row).to_le_bytes())
-        }
-        DataType::Int64 => {
-            hasher.update(array.as_primitive::<Int64Type>().value(row).to_le_bytes())
-        }
-        DataType::UInt8 => {
-            hasher.update(array.as_primitive::<UInt8Type>().value(row).to_le_bytes())
-        }
-        DataType::UInt16 => {
-            hasher.update(array.as_primitive::<UInt16Type>().value(row).to_le_bytes())
-        }
-        DataType::UInt32 => {
-            hasher.update(array.as_primitive::<UInt32Type>().value(row).to_le_bytes())
-        }
-        DataType::UInt64 => {
-            hasher.update(array.as_primitive::<UInt64Type>().value(row).to_le_bytes())
-        }
-        DataType::Float32 => hasher.update(
-            array
-                .as_primitive::<Float32Type>()
-                .value(row)
-                .to_bits()
-                .to_le_bytes(),
-        ),
-        DataType::Float64 => hasher.update(
-            array
-                .as_primitive::<Float64Type>()
-                .value(row)
-                .to_bits()
-                .to_le_bytes(),
-        ),
-        DataType::Date32 => {
-            hasher.update(array.as_primitive::<Date32Type>().value(row).to_le_bytes())
-        }
+        DataType::Int16 => hasher.update(array.as_primitive::<Int16Type>().value(row).to_le_bytes()),
+        DataType::Int32 => hasher.update(array.as_primitive::<Int32Type>().value(row).to_le_bytes()),
+        DataType::Int64 => hasher.update(array.as_primitive::<Int64Type>().value(row).to_le_bytes()),
+        DataType::UInt8 => hasher.update(array.as_primitive::<UInt8Type>().value(row).to_le_bytes()),
+        DataType::UInt16 => hasher.update(array.as_primitive::<UInt16Type>().value(row).to_le_bytes()),
+        DataType::UInt32 => hasher.update(array.as_primitive::<UInt32Type>().value(row).to_le_bytes()),
+        DataType::UInt64 => hasher.update(array.as_primitive::<UInt64Type>().value(row).to_le_bytes()),
+        DataType::Float32 => hasher.update(array.as_primitive::<Float32Type>().value(row).to_bits().to_le_bytes()),
+        DataType::Float64 => hasher.update(array.as_primitive::<Float64Type>().value(row).to_bits().to_le_bytes()),
+        DataType::Date32 => hasher.update(array.as_primitive::<Date32Type>().value(row).to_le_bytes()),
         DataType::Timestamp(arrow::datatypes::TimeUnit::Microsecond, _) => {
-            hasher.update(
-                array
-                    .as_primitive::<TimestampMicrosecondType>()
-                    .value(row)
-                    .to_le_bytes(),
-            );
+            hasher.update(array.as_primitive::<TimestampMicrosecondType>().value(row).to_le_bytes());
         }
         DataType::Utf8 => put_text(hasher, array.as_string::<i32>().value(row)),
         DataType::LargeUtf8 => put_text(hasher, array.as_string::<i64>().value(row)),
@@ -104,9 +67,7 @@ fn put(hasher: &mut Sha256, array: &dyn Array, row: usize) -> Result<()> {
         DataType::Struct(_) => put_struct(hasher, array.as_struct(), row)?,
         DataType::Map(_, _) => put_map(hasher, array.as_map(), row)?,
         other => {
-            return Err(Error::unsupported(format!(
-                "a column of type {other} cannot be digested"
-            )));
+            return Err(Error::unsupported(format!("a column of type {other} cannot be digested")));
         }
     }
     Ok(())
@@ -126,23 +87,11 @@ fn put_items(hasher: &mut Sha256, items: &dyn Array) -> Result<()> {
     // Token lists are most of all bytes: without nulls they go in as one block.
     match items.data_type() {
         DataType::Int32 if items.null_count() == 0 => {
-            hasher.update(
-                items
-                    .as_primitive::<Int32Type>()
-                    .values()
-                    .inner()
-                    .as_slice(),
-            );
+            hasher.update(items.as_primitive::<Int32Type>().values().inner().as_slice());
         }
         DataType::Float32 if items.null_count() == 0 => {
             hasher.update([2]);
-            hasher.update(
-                items
-                    .as_primitive::<Float32Type>()
-                    .values()
-                    .inner()
-                    .as_slice(),
-            );
+            hasher.update(items.as_primitive::<Float32Type>().values().inner().as_slice());
         }
         _ => {
             for item in 0..items.len() {
@@ -153,11 +102,7 @@ fn put_items(hasher: &mut Sha256, items: &dyn Array) -> Result<()> {
     Ok(())
 }
 
-fn put_list<O: OffsetSizeTrait>(
-    hasher: &mut Sha256,
-    array: &GenericListArray<O>,
-    row: usize,
-) -> Result<()> {
+fn put_list<O: OffsetSizeTrait>(hasher: &mut Sha256, array: &GenericListArray<O>, row: usize) -> Result<()> {
     put_items(hasher, array.value(row).as_ref())
 }
 
@@ -195,34 +140,21 @@ mod tests {
             Some(vec![Some(1), None]),
         ]);
         let batch = RecordBatch::try_from_iter([
-            (
-                "id",
-                Arc::new(StringArray::from(vec!["a", "a", "a", "a"])) as _,
-            ),
+            ("id", Arc::new(StringArray::from(vec!["a", "a", "a", "a"])) as _),
             ("tokens", Arc::new(lists) as _),
-            (
-                "value",
-                Arc::new(Float64Array::from(vec![f64::NAN; 4])) as _,
-            ),
+            ("value", Arc::new(Float64Array::from(vec![f64::NAN; 4])) as _),
         ])
         .unwrap();
         let digests = row_digests(&batch, &["id", "tokens", "value"]).unwrap();
         assert_eq!(digests[0], digests[2]);
         assert_ne!(digests[0], digests[1]);
         assert_ne!(digests[0], digests[3]);
-        assert_eq!(
-            row_digests(&batch.slice(2, 1), &["id", "tokens", "value"]).unwrap()[0],
-            digests[0]
-        );
+        assert_eq!(row_digests(&batch.slice(2, 1), &["id", "tokens", "value"]).unwrap()[0], digests[0]);
     }
 
     #[test]
     fn null_zero_and_a_missing_column_are_told_apart_from_values() {
-        let batch = RecordBatch::try_from_iter([(
-            "n",
-            Arc::new(Int32Array::from(vec![Some(0), None])) as _,
-        )])
-        .unwrap();
+        let batch = RecordBatch::try_from_iter([("n", Arc::new(Int32Array::from(vec![Some(0), None])) as _)]).unwrap();
         let digests = row_digests(&batch, &["n"]).unwrap();
         assert_ne!(digests[0], digests[1]);
         assert_eq!(row_digests(&batch, &["absent"]).unwrap()[0], digests[1]);

@@ -3,17 +3,12 @@
 //! Peak memory is the process's, so the questions take turns where they share one.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set its stage fails")]
-#![expect(
-    clippy::print_stderr,
-    reason = "the peak is worth reading where the test passes, too"
-)]
+#![expect(clippy::print_stderr, reason = "the peak is worth reading where the test passes, too")]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{
-    Array, AsArray, Int32Array, Int32Builder, ListBuilder, RecordBatch, StringArray, new_null_array,
-};
+use arrow::array::{Array, AsArray, Int32Array, Int32Builder, ListBuilder, RecordBatch, StringArray, new_null_array};
 use arrow::datatypes::DataType;
 use async_trait::async_trait;
 use futures::StreamExt;
@@ -49,31 +44,15 @@ fn chain(rollout: usize) -> RecordBatch {
                         .collect::<StringArray>(),
                 ),
                 "stored_index" | "call_index" => Arc::new(indices()),
-                "base_index" => Arc::new(
-                    indices()
-                        .iter()
-                        .map(|i| i.filter(|i| *i > 0).map(|i| i - 1))
-                        .collect::<Int32Array>(),
-                ),
-                "base_len" => Arc::new(
-                    indices()
-                        .iter()
-                        .map(|i| i.filter(|i| *i > 0).map(context))
-                        .collect::<Int32Array>(),
-                ),
-                "prompt_len" => Arc::new(
-                    indices()
-                        .iter()
-                        .map(|i| i.map(context))
-                        .collect::<Int32Array>(),
-                ),
-                "output_len" => Arc::new(Int32Array::from(vec![1; PER_ROLLOUT])),
-                "prompt_suffix" => {
-                    lists(
-                        field.data_type(),
-                        |index| if index == 0 { FIRST_PROMPT } else { 0 },
-                    )
+                "base_index" => {
+                    Arc::new(indices().iter().map(|i| i.filter(|i| *i > 0).map(|i| i - 1)).collect::<Int32Array>())
                 }
+                "base_len" => {
+                    Arc::new(indices().iter().map(|i| i.filter(|i| *i > 0).map(context)).collect::<Int32Array>())
+                }
+                "prompt_len" => Arc::new(indices().iter().map(|i| i.map(context)).collect::<Int32Array>()),
+                "output_len" => Arc::new(Int32Array::from(vec![1; PER_ROLLOUT])),
+                "prompt_suffix" => lists(field.data_type(), |index| if index == 0 { FIRST_PROMPT } else { 0 }),
                 "output_token_ids" => lists(field.data_type(), |_| 1),
                 _ => new_null_array(field.data_type(), PER_ROLLOUT),
             }
@@ -104,37 +83,21 @@ struct Add(Vec<DataFile>);
 
 #[async_trait]
 impl Prepare for Add {
-    async fn changes(
-        &mut self,
-        _head: &Snapshot,
-        _won: &[Entry],
-    ) -> rollbook_lake::Result<Vec<Change>> {
-        Ok(vec![Change {
-            table: "calls".to_owned(),
-            add: self.0.clone(),
-            remove: Vec::new(),
-        }])
+    async fn changes(&mut self, _head: &Snapshot, _won: &[Entry]) -> rollbook_lake::Result<Vec<Change>> {
+        Ok(vec![Change { table: "calls".to_owned(), add: self.0.clone(), remove: Vec::new() }])
     }
 }
 
 async fn lake(folder: &TempDir) -> Lake {
-    let options = LakeOptions {
-        env: BTreeMap::new(),
-        clock: Arc::new(|| 0),
-        author: "test".to_owned(),
-    };
-    let lake = Lake::init(folder.path().join("lake").to_str().unwrap(), options)
-        .await
-        .unwrap();
+    let options = LakeOptions { env: BTreeMap::new(), clock: Arc::new(|| 0), author: "test".to_owned() };
+    let lake = Lake::init(folder.path().join("lake").to_str().unwrap(), options).await.unwrap();
     let mut writer = lake.writer(rollbook_schema::table("calls").unwrap());
     for rollout in 0..ROLLOUTS {
         writer.write(&chain(rollout)).await.unwrap();
     }
     let files = writer.finish().await.unwrap();
     let base = lake.snapshot().await.unwrap();
-    lake.commit(base, Intent::append("add"), &mut Add(files))
-        .await
-        .unwrap();
+    lake.commit(base, Intent::append("add"), &mut Add(files)).await.unwrap();
     lake
 }
 
@@ -146,11 +109,7 @@ async fn run(memory_limit: usize, sql: &str) -> (usize, usize) {
     let _turn = TURN.lock().await;
     let folder = tempfile::tempdir().unwrap();
     let lake = lake(&folder).await;
-    let options = SessionOptions {
-        memory_limit,
-        threads: 2,
-        spill_dir: Some(folder.path().to_owned()),
-    };
+    let options = SessionOptions { memory_limit, threads: 2, spill_dir: Some(folder.path().to_owned()) };
     let session = Session::open(&lake, None, options).await.unwrap();
     let mut stream = session.stream(sql).await.unwrap();
     let (mut rows, mut tokens, mut largest) = (0, 0, 0);
@@ -162,10 +121,7 @@ async fn run(memory_limit: usize, sql: &str) -> (usize, usize) {
         largest = largest.max(batch.num_rows());
     }
     let peak = peak_bytes();
-    eprintln!(
-        "{sql}: {rows} rows, {tokens} tokens, at most {largest} rows a batch, peak {} MB",
-        peak >> 20
-    );
+    eprintln!("{sql}: {rows} rows, {tokens} tokens, at most {largest} rows a batch, peak {} MB", peak >> 20);
     assert!(peak < LIMIT, "peak {peak} bytes");
     (rows, tokens)
 }
@@ -173,32 +129,18 @@ async fn run(memory_limit: usize, sql: &str) -> (usize, usize) {
 /// The most memory this process has had.
 fn peak_bytes() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status
-        .lines()
-        .find(|line| line.starts_with("VmHWM"))
-        .unwrap();
-    line.split_whitespace()
-        .nth(1)
-        .unwrap()
-        .parse::<usize>()
-        .unwrap()
-        << 10
+    let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
 }
 
 /// What the lake holds, worked out by hand: n prompts of length f, f + 1, … in each rollout.
 fn all() -> (usize, usize) {
-    (
-        CALLS,
-        ROLLOUTS * (PER_ROLLOUT * FIRST_PROMPT + PER_ROLLOUT * (PER_ROLLOUT - 1) / 2),
-    )
+    (CALLS, ROLLOUTS * (PER_ROLLOUT * FIRST_PROMPT + PER_ROLLOUT * (PER_ROLLOUT - 1) / 2))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn streaming_all_prompts() {
-    assert_eq!(
-        run(256 << 20, "SELECT call_id, prompt_token_ids FROM calls").await,
-        all()
-    );
+    assert_eq!(run(256 << 20, "SELECT call_id, prompt_token_ids FROM calls").await, all());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -209,14 +151,7 @@ async fn below_a_filter() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn below_a_sort_that_spills() {
-    assert_eq!(
-        run(
-            512 << 20,
-            "SELECT call_id, prompt_token_ids FROM calls ORDER BY call_id"
-        )
-        .await,
-        all()
-    );
+    assert_eq!(run(512 << 20, "SELECT call_id, prompt_token_ids FROM calls ORDER BY call_id").await, all());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

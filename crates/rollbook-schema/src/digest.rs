@@ -78,10 +78,7 @@ impl TokenChain {
 
     /// Adds one block. Only a list's last block may be shorter than [`BLOCK_LEN`]; an empty one changes nothing.
     pub fn push_block(&mut self, block: &[i32]) {
-        debug_assert!(
-            block.len() <= BLOCK_LEN,
-            "a block holds at most {BLOCK_LEN} ids"
-        );
+        debug_assert!(block.len() <= BLOCK_LEN, "a block holds at most {BLOCK_LEN} ids");
         if block.is_empty() {
             return;
         }
@@ -109,48 +106,21 @@ mod tests {
 
     // The expected values come from tests/digest.py, which uses nothing but Python's hashlib and struct.
     fn counted(length: i32) -> Vec<i32> {
-        (0..length)
-            .map(|i| i.wrapping_mul(7_919) % 50_000 - 3)
-            .collect()
+        (0..length).map(|i| i.wrapping_mul(7_919) % 50_000 - 3).collect()
     }
 
     #[test]
     fn token_digest_agrees_with_hashlib() {
         for (length, expected) in [
-            (
-                0,
-                "0000000000000000000000000000000000000000000000000000000000000000",
-            ),
-            (
-                1,
-                "c4caaa03be7943d517f17a00d2199b604ab546791a78c13b889acbe46bcbb01b",
-            ),
-            (
-                255,
-                "8c571bbee8d2883f8eb04c42d44c4a79e78ef5b1e39e52f6069b2ebb833b2a2a",
-            ),
-            (
-                256,
-                "c591abb5bd55ef95db84b4e905327076f9a949a69c06b0fc12fd2faa854fb2d1",
-            ),
-            (
-                257,
-                "0ab239984859fbd7a7efa26e320cf6d0882042c5ea9a4d1601e748f479423036",
-            ),
-            (
-                512,
-                "7b61eb10f37ecfe28560a7872dd8daacfe17a8238fc4fc3359322f4ea2f0f7db",
-            ),
-            (
-                1000,
-                "cf4fa349583811754af8947cfeffb1648630ef20e00f5ffc18d8fa025b2a0ba2",
-            ),
+            (0, "0000000000000000000000000000000000000000000000000000000000000000"),
+            (1, "c4caaa03be7943d517f17a00d2199b604ab546791a78c13b889acbe46bcbb01b"),
+            (255, "8c571bbee8d2883f8eb04c42d44c4a79e78ef5b1e39e52f6069b2ebb833b2a2a"),
+            (256, "c591abb5bd55ef95db84b4e905327076f9a949a69c06b0fc12fd2faa854fb2d1"),
+            (257, "0ab239984859fbd7a7efa26e320cf6d0882042c5ea9a4d1601e748f479423036"),
+            (512, "7b61eb10f37ecfe28560a7872dd8daacfe17a8238fc4fc3359322f4ea2f0f7db"),
+            (1000, "cf4fa349583811754af8947cfeffb1648630ef20e00f5ffc18d8fa025b2a0ba2"),
         ] {
-            assert_eq!(
-                token_digest(&counted(length)),
-                format!("sha256:{expected}"),
-                "{length} ids"
-            );
+            assert_eq!(token_digest(&counted(length)), format!("sha256:{expected}"), "{length} ids");
         }
     }
 

@@ -26,12 +26,7 @@ pub type Result<T, E = Error> = result::Result<T, E>;
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self {
-            kind,
-            message: message.into(),
-            context: Vec::new(),
-            source: None,
-        }
+        Self { kind, message: message.into(), context: Vec::new(), source: None }
     }
 
     pub(crate) fn with(mut self, key: &'static str, value: impl Into<String>) -> Self {
@@ -67,8 +62,6 @@ impl fmt::Display for Error {
 
 impl error::Error for Error {
     fn source(&self) -> Option<&(dyn error::Error + 'static)> {
-        self.source
-            .as_deref()
-            .map(|source| source as &(dyn error::Error + 'static))
+        self.source.as_deref().map(|source| source as &(dyn error::Error + 'static))
     }
 }

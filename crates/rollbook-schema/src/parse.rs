@@ -87,11 +87,8 @@ struct MemberEntry {
 
 /// Reads one table file.
 pub(crate) fn table(name: &'static str, text: &'static str) -> Result<Table> {
-    let file: TableFile = serde_json::from_str(text).map_err(|error| {
-        Error::new(ErrorKind::Invalid, "not a table file")
-            .with("table", name)
-            .caused_by(error)
-    })?;
+    let file: TableFile = serde_json::from_str(text)
+        .map_err(|error| Error::new(ErrorKind::Invalid, "not a table file").with("table", name).caused_by(error))?;
     if file.kind != "struct" {
         return Err(Error::new(ErrorKind::Invalid, "a table is a struct").with("table", name));
     }
@@ -100,19 +97,11 @@ pub(crate) fn table(name: &'static str, text: &'static str) -> Result<Table> {
         .into_iter()
         .map(|entry| column(entry).map_err(|error| error.with("table", name)))
         .collect::<Result<Vec<_>>>()?;
-    Ok(Table::new(
-        name,
-        text,
-        file.metadata.comment,
-        file.metadata.keyed,
-        file.metadata.key,
-        columns,
-    ))
+    Ok(Table::new(name, text, file.metadata.comment, file.metadata.keyed, file.metadata.key, columns))
 }
 
 fn column(entry: ColumnEntry) -> Result<Column> {
-    let data_type =
-        arrow_type(&entry.data_type).map_err(|error| error.with("column", entry.name.as_str()))?;
+    let data_type = arrow_type(&entry.data_type).map_err(|error| error.with("column", entry.name.as_str()))?;
     let mut delta_metadata = json!({ "comment": entry.metadata.comment });
     if let Some(unit) = &entry.metadata.unit {
         delta_metadata["unit"] = json!(unit);
@@ -157,10 +146,7 @@ fn primitive(name: &str) -> Result<DataType> {
         "boolean" => DataType::Boolean,
         "timestamp" => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
         other => {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                format!("the type {other} is not part of the format"),
-            ));
+            return Err(Error::new(ErrorKind::Unsupported, format!("the type {other} is not part of the format")));
         }
     })
 }
@@ -169,39 +155,21 @@ fn nested_type(delta: &Value) -> Result<DataType> {
     let nested = NestedType::deserialize(delta)
         .map_err(|error| Error::new(ErrorKind::Invalid, "not a Delta type").caused_by(error))?;
     Ok(match nested {
-        NestedType::Array {
-            element,
-            contains_null,
-        } => DataType::List(Arc::new(Field::new(
-            "element",
-            arrow_type(&element)?,
-            contains_null,
-        ))),
+        NestedType::Array { element, contains_null } => {
+            DataType::List(Arc::new(Field::new("element", arrow_type(&element)?, contains_null)))
+        }
         NestedType::Struct { fields } => DataType::Struct(
             fields
                 .into_iter()
-                .map(|member| {
-                    Ok(Field::new(
-                        member.name,
-                        arrow_type(&member.data_type)?,
-                        member.nullable,
-                    ))
-                })
+                .map(|member| Ok(Field::new(member.name, arrow_type(&member.data_type)?, member.nullable)))
                 .collect::<Result<Fields>>()?,
         ),
-        NestedType::Map {
-            key,
-            value,
-            value_contains_null,
-        } => {
+        NestedType::Map { key, value, value_contains_null } => {
             let entries = Fields::from(vec![
                 Field::new("key", arrow_type(&key)?, false),
                 Field::new("value", arrow_type(&value)?, value_contains_null),
             ]);
-            DataType::Map(
-                Arc::new(Field::new("key_value", DataType::Struct(entries), false)),
-                false,
-            )
+            DataType::Map(Arc::new(Field::new("key_value", DataType::Struct(entries), false)), false)
         }
     })
 }

@@ -79,16 +79,7 @@ impl Table {
     ) -> Self {
         let logical = schema_without(&columns, Layer::Physical);
         let physical = schema_without(&columns, Layer::Logical);
-        Self {
-            name: name.to_owned(),
-            comment,
-            keyed,
-            key,
-            columns,
-            source,
-            logical,
-            physical,
-        }
+        Self { name: name.to_owned(), comment, keyed, key, columns, source, logical, physical }
     }
 
     /// Returns what SQL, dump and importers see.
@@ -103,12 +94,8 @@ impl Table {
 
     /// Returns Delta's `schemaString` of [`Table::physical`].
     pub fn delta_schema_string(&self) -> String {
-        let fields: Vec<&Value> = self
-            .columns
-            .iter()
-            .filter(|column| column.layer != Layer::Logical)
-            .map(|column| &column.delta)
-            .collect();
+        let fields: Vec<&Value> =
+            self.columns.iter().filter(|column| column.layer != Layer::Logical).map(|column| &column.delta).collect();
         json!({ "type": "struct", "fields": fields }).to_string()
     }
 
@@ -119,10 +106,7 @@ impl Table {
 
     /// Returns the string columns that hold JSON text, in file order.
     pub fn json_columns(&self) -> impl Iterator<Item = &str> {
-        self.columns
-            .iter()
-            .filter(|column| column.is_json)
-            .map(Column::name)
+        self.columns.iter().filter(|column| column.is_json).map(Column::name)
     }
 
     /// Returns the text of the table's file in `schema/v1`.
@@ -133,9 +117,7 @@ impl Table {
 
 fn schema_without(columns: &[Column], hidden: Layer) -> SchemaRef {
     let shown = columns.iter().filter(|column| column.layer != hidden);
-    Arc::new(Schema::new(
-        shown.map(|column| column.field.clone()).collect::<Vec<_>>(),
-    ))
+    Arc::new(Schema::new(shown.map(|column| column.field.clone()).collect::<Vec<_>>()))
 }
 
 /// Returns all tables, in the order of the design.
@@ -162,12 +144,6 @@ const SOURCES: [(&str, &str); 21] = sources![
 ];
 
 static TABLES: LazyLock<Vec<Table>> = LazyLock::new(|| {
-    #[expect(
-        clippy::expect_used,
-        reason = "the files are embedded, and a test parses every one of them"
-    )]
-    SOURCES
-        .iter()
-        .map(|(name, text)| parse::table(name, text).expect("schema/v1 is well formed"))
-        .collect()
+    #[expect(clippy::expect_used, reason = "the files are embedded, and a test parses every one of them")]
+    SOURCES.iter().map(|(name, text)| parse::table(name, text).expect("schema/v1 is well formed")).collect()
 });

@@ -14,10 +14,7 @@ pub const FORMAT_VERSION: u32 = 1;
 pub fn check_version(version: u32) -> Result<()> {
     match version {
         1..=FORMAT_VERSION => Ok(()),
-        0 => Err(Error::new(
-            ErrorKind::Invalid,
-            "format version 0 does not exist",
-        )),
+        0 => Err(Error::new(ErrorKind::Invalid, "format version 0 does not exist")),
         newer => Err(Error::new(
             ErrorKind::Unsupported,
             format!(

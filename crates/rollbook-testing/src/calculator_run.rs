@@ -7,36 +7,16 @@ use crate::{Error, ErrorKind, Result};
 
 /// The tables of the exchange format, by file name, compressed.
 const TABLES: &[(&str, &[u8])] = &[
-    (
-        "calls.jsonl",
-        include_bytes!("../../rollbook-cli/quickstart/calculator-run/calls.jsonl.zst"),
-    ),
-    (
-        "encodings.jsonl",
-        include_bytes!("../../rollbook-cli/quickstart/calculator-run/encodings.jsonl.zst"),
-    ),
+    ("calls.jsonl", include_bytes!("../../rollbook-cli/quickstart/calculator-run/calls.jsonl.zst")),
+    ("encodings.jsonl", include_bytes!("../../rollbook-cli/quickstart/calculator-run/encodings.jsonl.zst")),
     (
         "environment_records.jsonl",
-        include_bytes!(
-            "../../rollbook-cli/quickstart/calculator-run/environment_records.jsonl.zst"
-        ),
+        include_bytes!("../../rollbook-cli/quickstart/calculator-run/environment_records.jsonl.zst"),
     ),
-    (
-        "policies.jsonl",
-        include_bytes!("../../rollbook-cli/quickstart/calculator-run/policies.jsonl.zst"),
-    ),
-    (
-        "rollouts.jsonl",
-        include_bytes!("../../rollbook-cli/quickstart/calculator-run/rollouts.jsonl.zst"),
-    ),
-    (
-        "runs.jsonl",
-        include_bytes!("../../rollbook-cli/quickstart/calculator-run/runs.jsonl.zst"),
-    ),
-    (
-        "scores.jsonl",
-        include_bytes!("../../rollbook-cli/quickstart/calculator-run/scores.jsonl.zst"),
-    ),
+    ("policies.jsonl", include_bytes!("../../rollbook-cli/quickstart/calculator-run/policies.jsonl.zst")),
+    ("rollouts.jsonl", include_bytes!("../../rollbook-cli/quickstart/calculator-run/rollouts.jsonl.zst")),
+    ("runs.jsonl", include_bytes!("../../rollbook-cli/quickstart/calculator-run/runs.jsonl.zst")),
+    ("scores.jsonl", include_bytes!("../../rollbook-cli/quickstart/calculator-run/scores.jsonl.zst")),
 ];
 
 const OPENAI_LOG: &[u8] = include_bytes!("../fixtures/calculator-run/requests.jsonl.zst");
@@ -47,9 +27,7 @@ const OPENAI_LOG: &[u8] = include_bytes!("../fixtures/calculator-run/requests.js
 /// `Unavailable` if the folder cannot be written.
 pub fn write_tables(dir: &Path) -> Result<()> {
     fs::create_dir_all(dir)?;
-    TABLES
-        .iter()
-        .try_for_each(|(name, bytes)| unpack(bytes, &dir.join(name)))
+    TABLES.iter().try_for_each(|(name, bytes)| unpack(bytes, &dir.join(name)))
 }
 
 /// Writes the same calls as request and response lines into `dir`, for `rollbook import openai-log`, and returns the
@@ -66,11 +44,7 @@ pub fn write_openai_log(dir: &Path) -> Result<PathBuf> {
 
 fn unpack(bytes: &[u8], path: &Path) -> Result<()> {
     let invalid = |error: std::io::Error| {
-        Error::new(
-            ErrorKind::Invalid,
-            format!("cannot unpack {}", path.display()),
-        )
-        .because(error)
+        Error::new(ErrorKind::Invalid, format!("cannot unpack {}", path.display())).because(error)
     };
     fs::write(path, zstd::decode_all(bytes).map_err(invalid)?)?;
     Ok(())

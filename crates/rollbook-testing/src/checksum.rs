@@ -34,9 +34,6 @@ mod tests {
     #[test]
     fn agrees_with_the_python_reader() {
         // read_tables.py on a table with the rows (a, 0) and (b, null).
-        assert_eq!(
-            of_rows([vec![Some("a"), Some("0")], vec![Some("b"), None]]),
-            1_786_192_550_008_007_164
-        );
+        assert_eq!(of_rows([vec![Some("a"), Some("0")], vec![Some("b"), None]]), 1_786_192_550_008_007_164);
     }
 }

@@ -72,19 +72,11 @@ pub fn cases() -> Result<Vec<Case>> {
 
 impl Case {
     fn read(folder: PathBuf) -> Result<Self> {
-        let name = folder
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
-        let invalid =
-            |why: String| Error::new(ErrorKind::Invalid, format!("{name}/expect.json: {why}"));
+        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let invalid = |why: String| Error::new(ErrorKind::Invalid, format!("{name}/expect.json: {why}"));
         let text = fs::read_to_string(folder.join("expect.json"))?;
-        let read: Expectation =
-            serde_json::from_str(&text).map_err(|error| invalid(error.to_string()))?;
-        let code = |item: &Map<String, Value>| {
-            item.get("check").and_then(Value::as_str).map(str::to_owned)
-        };
+        let read: Expectation = serde_json::from_str(&text).map_err(|error| invalid(error.to_string()))?;
+        let code = |item: &Map<String, Value>| item.get("check").and_then(Value::as_str).map(str::to_owned);
         let mut codes = read.bad.iter().map(|item| code(item).unwrap_or_default());
         if let Some(unknown) = codes.find(|code| !CHECKS.contains(&code.as_str())) {
             return Err(invalid(format!("{unknown:?} is no check of the list")));
@@ -93,14 +85,7 @@ impl Case {
             return Err(invalid("nothing may be found on the good side".to_owned()));
         }
         let has_good = folder.join("good").is_dir();
-        Ok(Self {
-            name,
-            title: read.title,
-            folder,
-            has_good,
-            expected: read.bad,
-            may: read.may,
-        })
+        Ok(Self { name, title: read.title, folder, has_good, expected: read.bad, may: read.may })
     }
 
     /// The folder with the fault, in the exchange format.
@@ -125,19 +110,10 @@ impl Case {
             .expected
             .iter()
             .filter(|item| !judged.iter().any(|finding| matches(item, finding)))
-            .map(|item| {
-                format!(
-                    "{}: not found: {}",
-                    self.name,
-                    Value::Object((*item).clone())
-                )
-            });
+            .map(|item| format!("{}: not found: {}", self.name, Value::Object((*item).clone())));
         let is_allowed = |finding: &Value| {
             self.expected.iter().any(|item| matches(item, finding))
-                || self
-                    .may
-                    .iter()
-                    .any(|check| finding.get("check").and_then(Value::as_str) == Some(check))
+                || self.may.iter().any(|check| finding.get("check").and_then(Value::as_str) == Some(check))
         };
         let surplus = judged
             .iter()
@@ -159,16 +135,14 @@ impl Case {
 fn judged(findings: &[Value]) -> Vec<&Value> {
     let is_judged = |finding: &&Value| {
         let text = |key: &str| finding.get(key).and_then(Value::as_str);
-        text("check").is_some_and(|check| CHECKS.contains(&check))
-            && text("outcome") != Some("undeclared")
+        text("check").is_some_and(|check| CHECKS.contains(&check)) && text("outcome") != Some("undeclared")
     };
     findings.iter().filter(is_judged).collect()
 }
 
 /// Whether a finding has every key of the item, with an equal value.
 fn matches(item: &Map<String, Value>, finding: &Value) -> bool {
-    item.iter()
-        .all(|(key, value)| finding.get(key) == Some(value))
+    item.iter().all(|(key, value)| finding.get(key) == Some(value))
 }
 
 #[cfg(test)]
@@ -178,11 +152,7 @@ mod tests {
     use super::*;
 
     fn case(name: &str) -> Case {
-        cases()
-            .unwrap()
-            .into_iter()
-            .find(|case| case.name == name)
-            .unwrap()
+        cases().unwrap().into_iter().find(|case| case.name == name).unwrap()
     }
 
     #[test]
@@ -194,11 +164,7 @@ mod tests {
             assert!(case.fires() || !case.title.is_empty(), "{}", case.name);
         }
         for check in CHECKS {
-            let fires = |case: &&Case| {
-                case.expected
-                    .iter()
-                    .any(|item| item["check"] == json!(check))
-            };
+            let fires = |case: &&Case| case.expected.iter().any(|item| item["check"] == json!(check));
             assert!(cases.iter().any(|case| fires(&case)), "no case for {check}");
         }
     }
@@ -208,22 +174,13 @@ mod tests {
         let case = case("B009");
         let right = json!({"check": "token/prefix", "outcome": "violation", "run_id": "run", "rollout_id": "r1",
             "call_id": "c2", "position": 2, "position_in": "prompt", "message": "not compared"});
-        assert_eq!(
-            case.differences_on_bad(std::slice::from_ref(&right)),
-            Vec::<String>::new()
-        );
+        assert_eq!(case.differences_on_bad(std::slice::from_ref(&right)), Vec::<String>::new());
         assert_eq!(case.differences_on_bad(&[]).len(), 1);
         let mut elsewhere = right.clone();
         elsewhere["position"] = json!(3);
-        assert_eq!(
-            case.differences_on_bad(&[right.clone(), elsewhere]).len(),
-            1
-        );
+        assert_eq!(case.differences_on_bad(&[right.clone(), elsewhere]).len(), 1);
         let undeclared = json!({"check": "token/digest", "outcome": "undeclared"});
-        assert_eq!(
-            case.differences_on_bad(&[right.clone(), undeclared]),
-            Vec::<String>::new()
-        );
+        assert_eq!(case.differences_on_bad(&[right.clone(), undeclared]), Vec::<String>::new());
         assert_eq!(case.differences_on_good(&[right]).len(), 1);
     }
 }

@@ -79,11 +79,7 @@ impl HttpStub {
                 std::thread::spawn(move || drop(server.serve(&stream)));
             }
         });
-        Ok(Self {
-            address,
-            shared,
-            thread: Some(thread),
-        })
+        Ok(Self { address, shared, thread: Some(thread) })
     }
 
     /// The URL of the stub.
@@ -103,13 +99,7 @@ impl HttpStub {
 
     /// The keys it holds, each with its bucket.
     pub fn keys(&self) -> Vec<String> {
-        self.shared
-            .objects
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .keys()
-            .cloned()
-            .collect()
+        self.shared.objects.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
     }
 }
 
@@ -132,11 +122,7 @@ impl Shared {
         };
         let response = match self.behavior {
             Behavior::Denies => error("403 Forbidden", "AccessDenied", "Access Denied."),
-            Behavior::NoBucket => error(
-                "404 Not Found",
-                "NoSuchBucket",
-                "The specified bucket does not exist",
-            ),
+            Behavior::NoBucket => error("404 Not Found", "NoSuchBucket", "The specified bucket does not exist"),
             Behavior::IgnoresConditions => self.answer(&request),
         };
         self.requests.fetch_add(1, Ordering::SeqCst);
@@ -163,28 +149,14 @@ impl Shared {
             }
             "DELETE" => {
                 objects.remove(&request.path);
-                Response {
-                    status: "204 No Content",
-                    headers: String::new(),
-                    body: Vec::new(),
-                }
+                Response { status: "204 No Content", headers: String::new(), body: Vec::new() }
             }
             "POST" if request.query == "delete" => ok(String::new(), delete(&mut objects, request)),
-            "POST" => error(
-                "501 Not Implemented",
-                "NotImplemented",
-                "The stub has no multipart uploads.",
-            ),
-            _ if request.query.contains("list-type=2") => {
-                ok(String::new(), listing(&objects, request))
-            }
+            "POST" => error("501 Not Implemented", "NotImplemented", "The stub has no multipart uploads."),
+            _ if request.query.contains("list-type=2") => ok(String::new(), listing(&objects, request)),
             _ => match objects.get(&request.path) {
                 Some(bytes) => object(bytes, request.range),
-                None => error(
-                    "404 Not Found",
-                    "NoSuchKey",
-                    "The specified key does not exist.",
-                ),
+                None => error("404 Not Found", "NoSuchKey", "The specified key does not exist."),
             },
         }
     }
@@ -197,22 +169,10 @@ fn object(bytes: &[u8], range: Option<(usize, usize)>) -> Response {
     };
     let end = bytes.len().min(last.saturating_add(1));
     if first >= end {
-        return error(
-            "416 Range Not Satisfiable",
-            "InvalidRange",
-            "The requested range is not satisfiable",
-        );
+        return error("416 Range Not Satisfiable", "InvalidRange", "The requested range is not satisfiable");
     }
-    let headers = format!(
-        "{etag}Content-Range: bytes {first}-{}/{}\r\n",
-        end - 1,
-        bytes.len()
-    );
-    Response {
-        status: "206 Partial Content",
-        headers,
-        body: bytes[first..end].to_vec(),
-    }
+    let headers = format!("{etag}Content-Range: bytes {first}-{}/{}\r\n", end - 1, bytes.len());
+    Response { status: "206 Partial Content", headers, body: bytes[first..end].to_vec() }
 }
 
 fn listing(objects: &BTreeMap<String, Vec<u8>>, request: &Request) -> Vec<u8> {
@@ -232,17 +192,13 @@ fn listing(objects: &BTreeMap<String, Vec<u8>>, request: &Request) -> Vec<u8> {
             )]);
         }
     }
-    format!("<ListBucketResult><IsTruncated>false</IsTruncated>{contents}</ListBucketResult>")
-        .into_bytes()
+    format!("<ListBucketResult><IsTruncated>false</IsTruncated>{contents}</ListBucketResult>").into_bytes()
 }
 
 /// Deletes the keys that the body names.
 fn delete(objects: &mut BTreeMap<String, Vec<u8>>, request: &Request) -> Vec<u8> {
     let mut deleted = String::new();
-    for rest in String::from_utf8_lossy(&request.body)
-        .split("<Key>")
-        .skip(1)
-    {
+    for rest in String::from_utf8_lossy(&request.body).split("<Key>").skip(1) {
         let key = rest.split('<').next().unwrap_or_default();
         objects.remove(&format!("{}/{key}", request.path.trim_end_matches('/')));
         deleted.extend(["<Deleted><Key>", key, "</Key></Deleted>"]);
@@ -261,22 +217,14 @@ fn parameter(query: &str, name: &str) -> String {
 }
 
 fn ok(headers: String, body: Vec<u8>) -> Response {
-    Response {
-        status: "200 OK",
-        headers,
-        body,
-    }
+    Response { status: "200 OK", headers, body }
 }
 
 fn error(status: &'static str, code: &str, message: &str) -> Response {
     let body = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?><Error><Code>{code}</Code><Message>{message}</Message></Error>"
     );
-    Response {
-        status,
-        headers: "Content-Type: application/xml\r\n".to_owned(),
-        body: body.into_bytes(),
-    }
+    Response { status, headers: "Content-Type: application/xml\r\n".to_owned(), body: body.into_bytes() }
 }
 
 fn read_request(stream: &TcpStream) -> std::io::Result<Option<Request>> {
@@ -314,14 +262,7 @@ fn read_request(stream: &TcpStream) -> std::io::Result<Option<Request>> {
 
 fn byte_range(value: &str) -> Option<(usize, usize)> {
     let (first, last) = value.strip_prefix("bytes=")?.split_once('-')?;
-    Some((
-        first.parse().ok()?,
-        if last.is_empty() {
-            usize::MAX
-        } else {
-            last.parse().ok()?
-        },
-    ))
+    Some((first.parse().ok()?, if last.is_empty() { usize::MAX } else { last.parse().ok()? }))
 }
 
 #[cfg(test)]
@@ -341,42 +282,21 @@ mod tests {
     }
 
     async fn create(store: &AmazonS3, text: &'static str) -> Result<(), StoreError> {
-        let options = PutOptions {
-            mode: PutMode::Create,
-            ..PutOptions::default()
-        };
-        store
-            .put_opts(&Path::from("a/b.json"), text.into(), options)
-            .await
-            .map(drop)
+        let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+        store.put_opts(&Path::from("a/b.json"), text.into(), options).await.map(drop)
     }
 
     #[tokio::test]
     async fn ignoring_conditions_overwrites_and_says_all_is_well() {
         let stub = HttpStub::start(Behavior::IgnoresConditions).unwrap();
         let lake = store(&stub);
-        assert!(matches!(
-            lake.get(&Path::from("a/b.json")).await,
-            Err(StoreError::NotFound { .. })
-        ));
+        assert!(matches!(lake.get(&Path::from("a/b.json")).await, Err(StoreError::NotFound { .. })));
         create(&lake, "first").await.unwrap();
         create(&lake, "second").await.unwrap();
-        let text = lake
-            .get(&Path::from("a/b.json"))
-            .await
-            .unwrap()
-            .bytes()
-            .await
-            .unwrap();
+        let text = lake.get(&Path::from("a/b.json")).await.unwrap().bytes().await.unwrap();
         assert_eq!(&text[..], b"second");
-        assert_eq!(
-            &lake.get_range(&Path::from("a/b.json"), 1..3).await.unwrap()[..],
-            b"ec"
-        );
-        let listed = lake
-            .list_with_delimiter(Some(&Path::from("a")))
-            .await
-            .unwrap();
+        assert_eq!(&lake.get_range(&Path::from("a/b.json"), 1..3).await.unwrap()[..], b"ec");
+        let listed = lake.list_with_delimiter(Some(&Path::from("a"))).await.unwrap();
         assert_eq!(listed.objects.len(), 1);
         lake.delete(&Path::from("a/b.json")).await.unwrap();
         assert_eq!((stub.keys(), stub.requests() > 5), (vec![], true));
@@ -384,16 +304,9 @@ mod tests {
 
     #[tokio::test]
     async fn denying_and_missing_buckets_are_told_apart() {
-        let denied = create(&store(&HttpStub::start(Behavior::Denies).unwrap()), "x")
-            .await
-            .unwrap_err();
-        assert!(
-            matches!(denied, StoreError::PermissionDenied { .. }),
-            "{denied}"
-        );
-        let missing = create(&store(&HttpStub::start(Behavior::NoBucket).unwrap()), "x")
-            .await
-            .unwrap_err();
+        let denied = create(&store(&HttpStub::start(Behavior::Denies).unwrap()), "x").await.unwrap_err();
+        assert!(matches!(denied, StoreError::PermissionDenied { .. }), "{denied}");
+        let missing = create(&store(&HttpStub::start(Behavior::NoBucket).unwrap()), "x").await.unwrap_err();
         assert!(missing.to_string().contains("NoSuchBucket"), "{missing}");
     }
 }

@@ -12,22 +12,14 @@ pub(super) fn page(program: &Program) -> Outcome<String> {
     for command in commands(&overview) {
         let help = program.says(&[command, "--help"])?;
         let help: Vec<&str> = help.lines().map(str::trim_end).collect();
-        write!(
-            text,
-            "\n## rollbook {command}\n\n```text\n{}\n```\n",
-            help.join("\n").trim_end()
-        )
-        .ok();
+        write!(text, "\n## rollbook {command}\n\n```text\n{}\n```\n", help.join("\n").trim_end()).ok();
     }
     Ok(text)
 }
 
 /// Reads the names of the commands out of the overview.
 fn commands(overview: &str) -> Vec<&str> {
-    let listed = overview
-        .lines()
-        .skip_while(|line| *line != "Commands:")
-        .skip(1);
+    let listed = overview.lines().skip_while(|line| *line != "Commands:").skip(1);
     listed
         .take_while(|line| !line.is_empty())
         .filter(|line| line.starts_with("  ") && !line.starts_with("   "))

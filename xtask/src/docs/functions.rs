@@ -8,11 +8,8 @@ use super::{Program, cell, head};
 use crate::Outcome;
 
 pub(super) fn page(program: &Program) -> Outcome<String> {
-    let functions: Value =
-        serde_json::from_str(&program.says(&["functions", "--format", "json"])?)?;
-    let functions = functions
-        .as_array()
-        .ok_or("rollbook functions prints no list")?;
+    let functions: Value = serde_json::from_str(&program.says(&["functions", "--format", "json"])?)?;
+    let functions = functions.as_array().ok_or("rollbook functions prints no list")?;
     let mut text = head("SQL functions");
     text.push_str(
         "Arguments may be given by place or by name (`name => value`); those with a default may be left out. The\n\
@@ -33,18 +30,13 @@ fn section(text: &mut String, function: &Value) {
     let [name, syntax, doc, definition] =
         ["name", "syntax", "doc", "definition"].map(|key| string(function, key).trim());
     write!(text, "\n## {name}\n\n```sql\n{syntax}\n```\n\n{doc}\n").ok();
-    let params = function["params"]
-        .as_array()
-        .map(Vec::as_slice)
-        .unwrap_or_default();
+    let params = function["params"].as_array().map(Vec::as_slice).unwrap_or_default();
     if !params.is_empty() {
         text.push_str("\n| argument | type | default | meaning |\n|---|---|---|---|\n");
     }
     for param in params {
         let [name, kind, doc] = ["name", "type", "doc"].map(|key| cell(string(param, key)));
-        let default = param["default"]
-            .as_str()
-            .map_or_else(|| "required".to_owned(), |value| format!("`{value}`"));
+        let default = param["default"].as_str().map_or_else(|| "required".to_owned(), |value| format!("`{value}`"));
         writeln!(text, "| {name} | {kind} | {default} | {doc} |").ok();
     }
     if !definition.is_empty() {

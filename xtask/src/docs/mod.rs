@@ -18,22 +18,15 @@ const COMMAND: &str = "cargo xtask docs";
 type Page = fn(&Program) -> Outcome<String>;
 
 /// Pages by path.
-const PAGES: &[(&str, Page)] = &[
-    ("docs/functions.md", functions::page),
-    ("docs/audits.md", audits::page),
-    ("docs/cli.md", cli::page),
-];
+const PAGES: &[(&str, Page)] =
+    &[("docs/functions.md", functions::page), ("docs/audits.md", audits::page), ("docs/cli.md", cli::page)];
 
 pub(crate) fn run(check: bool) -> Outcome {
     let mut files = schema::files();
     let program = Program::build()?;
     for (path, page) in PAGES {
         let text = page(&program)?;
-        files.push(Generated {
-            path,
-            text,
-            command: COMMAND,
-        });
+        files.push(Generated { path, text, command: COMMAND });
     }
     settle(&files, check)
 }
@@ -46,26 +39,14 @@ struct Program {
 impl Program {
     fn build() -> Outcome<Self> {
         // With the tests' features, so that nothing is built twice.
-        process::run(process::cargo().args([
-            "build",
-            "--quiet",
-            "--workspace",
-            "--bins",
-            "--tests",
-        ]))?;
-        Ok(Self {
-            binary: process::rollbook_binary()?,
-        })
+        process::run(process::cargo().args(["build", "--quiet", "--workspace", "--bins", "--tests"]))?;
+        Ok(Self { binary: process::rollbook_binary()? })
     }
 
     /// Returns what the program prints, the same on every machine.
     fn says(&self, arguments: &[&str]) -> Outcome<String> {
         let mut command = Command::new(&self.binary);
-        command
-            .args(arguments)
-            .env("COLUMNS", "100")
-            .env_remove("ROLLBOOK_LAKE")
-            .env("NO_COLOR", "1");
+        command.args(arguments).env("COLUMNS", "100").env_remove("ROLLBOOK_LAKE").env("NO_COLOR", "1");
         process::read(&mut command)
     }
 }
@@ -77,8 +58,5 @@ fn head(title: &str) -> String {
 
 /// Writes a text into a table's cell.
 fn cell(text: &str) -> String {
-    text.split_whitespace()
-        .collect::<Vec<_>>()
-        .join(" ")
-        .replace('|', "\\|")
+    text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")
 }

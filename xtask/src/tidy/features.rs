@@ -13,41 +13,30 @@ pub(super) fn check(complaints: &mut Complaints) -> Outcome {
     let program = tree(&FOR_PROGRAM)?;
     let tests = tree(&FOR_TESTS)?;
     for package in built_twice(&program, &tests) {
-        complaints.warnings.push(format!(
-            "{package}: the tests build it with other features; give rollbook-cli the same ones"
-        ));
+        complaints
+            .warnings
+            .push(format!("{package}: the tests build it with other features; give rollbook-cli the same ones"));
     }
     Ok(())
 }
 
 fn tree(selection: &[&str]) -> Outcome<String> {
     let mut command = process::cargo();
-    command
-        .arg("tree")
-        .args(selection)
-        .args(["--prefix", "none", "-f", "{p} {f}"]);
+    command.arg("tree").args(selection).args(["--prefix", "none", "-f", "{p} {f}"]);
     process::read(&mut command)
 }
 
 /// Returns the packages of the program that the tests resolve otherwise.
 fn built_twice<'a>(program: &'a str, tests: &'a str) -> BTreeSet<&'a str> {
     let tests = resolved(tests);
-    let twice = resolved(program)
-        .into_iter()
-        .filter(|entry| !tests.contains(entry));
-    twice
-        .map(|entry| entry.split(' ').next().unwrap_or(entry))
-        .collect()
+    let twice = resolved(program).into_iter().filter(|entry| !tests.contains(entry));
+    twice.map(|entry| entry.split(' ').next().unwrap_or(entry)).collect()
 }
 
 /// Returns each package with its features; those of the workspace, which are shown with their folder, are left out.
 fn resolved(tree: &str) -> BTreeSet<&str> {
-    let lines = tree
-        .lines()
-        .map(|line| line.trim_end_matches(" (*)").trim());
-    lines
-        .filter(|line| !line.is_empty() && !line.contains("(/") && !line.contains(":\\"))
-        .collect()
+    let lines = tree.lines().map(|line| line.trim_end_matches(" (*)").trim());
+    lines.filter(|line| !line.is_empty() && !line.contains("(/") && !line.contains(":\\")).collect()
 }
 
 #[cfg(test)]

@@ -33,24 +33,14 @@ pub(crate) fn run() -> Outcome {
     for warning in &complaints.warnings {
         println!("warning: {warning}");
     }
-    if complaints.errors.is_empty() {
-        Ok(())
-    } else {
-        Err(complaints.errors.join("\n").into())
-    }
+    if complaints.errors.is_empty() { Ok(()) } else { Err(complaints.errors.join("\n").into()) }
 }
 
 /// Reads every text file that git tracks or would track.
 fn sources() -> Outcome<Vec<Source>> {
     let root = process::root();
     let mut git = Command::new("git");
-    git.current_dir(&root).args([
-        "ls-files",
-        "-z",
-        "--cached",
-        "--others",
-        "--exclude-standard",
-    ]);
+    git.current_dir(&root).args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
     let listed = process::read(&mut git)?;
     let mut sources = Vec::new();
     for path in listed.split('\0').filter(|path| !path.is_empty()) {
@@ -59,10 +49,7 @@ fn sources() -> Outcome<Vec<Source>> {
         let Ok(text) = fs::read_to_string(full) else {
             continue;
         };
-        sources.push(Source {
-            path: path.to_owned(),
-            text,
-        });
+        sources.push(Source { path: path.to_owned(), text });
     }
     Ok(sources)
 }

@@ -23,9 +23,20 @@ pub(super) struct RowFunction {
 
 impl RowFunction {
     /// Makes a function; lists may have any items, since columns and aggregates name them differently.
-    pub(super) fn udf(name: &'static str, arguments: Vec<DataType>, returns: DataType, evaluate: Evaluate) -> ScalarUDF {
+    pub(super) fn udf(
+        name: &'static str,
+        arguments: Vec<DataType>,
+        returns: DataType,
+        evaluate: Evaluate,
+    ) -> ScalarUDF {
         let signature = Signature::user_defined(Volatility::Immutable);
-        ScalarUDF::from(Self { name, signature, arguments, returns, evaluate })
+        ScalarUDF::from(Self {
+            name,
+            signature,
+            arguments,
+            returns,
+            evaluate,
+        })
     }
 }
 
@@ -56,12 +67,16 @@ impl ScalarUDFImpl for RowFunction {
         if given.len() != self.arguments.len() {
             return plan_err!("{} takes {} arguments", self.name, self.arguments.len());
         }
-        let coerced = given.iter().zip(&self.arguments).map(|(given, wanted)| match (given, wanted) {
-            (DataType::List(_), DataType::List(_)) => Ok(given.clone()),
-            (DataType::Null, _) => Ok(wanted.clone()),
-            (_, DataType::List(_)) => plan_err!("{} takes a list, not {given}", self.name),
-            _ => Ok(wanted.clone()),
-        });
+        let coerced =
+            given
+                .iter()
+                .zip(&self.arguments)
+                .map(|(given, wanted)| match (given, wanted) {
+                    (DataType::List(_), DataType::List(_)) => Ok(given.clone()),
+                    (DataType::Null, _) => Ok(wanted.clone()),
+                    (_, DataType::List(_)) => plan_err!("{} takes a list, not {given}", self.name),
+                    _ => Ok(wanted.clone()),
+                });
         coerced.collect()
     }
 
@@ -71,7 +86,11 @@ impl ScalarUDFImpl for RowFunction {
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let rows = args.number_rows;
-        let arrays = args.args.iter().map(|arg| arg.to_array(rows)).collect::<Result<Vec<_>>>()?;
+        let arrays = args
+            .args
+            .iter()
+            .map(|arg| arg.to_array(rows))
+            .collect::<Result<Vec<_>>>()?;
         let result = (self.evaluate)(&arrays, rows)?;
         if result.len() != rows {
             return exec_err!("{} made {} values for {rows} rows", self.name, result.len());

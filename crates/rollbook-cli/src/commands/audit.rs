@@ -72,43 +72,26 @@ pub(crate) struct Arguments {
 /// Runs the audit.
 pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode> {
     let session = arguments.read.session().await?;
-    let options = AuditOptions {
-        checks: arguments.checks,
-        run: arguments.run,
-    };
+    let options = AuditOptions { checks: arguments.checks, run: arguments.run };
     let mut report = rollbook_audit::audit(&session, &options).await?;
-    let recorded = if arguments.no_record {
-        None
-    } else {
-        Some(record(session.lake(), &mut report).await)
-    };
+    let recorded = if arguments.no_record { None } else { Some(record(session.lake(), &mut report).await) };
     match arguments.format {
         TextFormat::Table => show(&report)?,
         TextFormat::Json => line(&serde_json::to_string(&report)?)?,
     }
     for (check, left) in report.left_out() {
-        note(&format!(
-            "{check}: {left} more findings were counted and not kept; audit one run, or fewer checks"
-        ));
+        note(&format!("{check}: {left} more findings were counted and not kept; audit one run, or fewer checks"));
     }
     match recorded {
         Some(Ok(recorded)) => {
-            note(&format!(
-                "recorded as {} in snapshot {}",
-                recorded.audit_id, recorded.n
-            ));
-            recorded
-                .warnings
-                .iter()
-                .for_each(|warning| note(&format!("warning: {warning}")));
+            note(&format!("recorded as {} in snapshot {}", recorded.audit_id, recorded.n));
+            recorded.warnings.iter().for_each(|warning| note(&format!("warning: {warning}")));
         }
         // A lake that may only be read is audited all the same.
         Some(Err(error)) => note(&format!("warning: the findings were not recorded: {error}")),
         None => {}
     }
-    Ok(ExitCode::from(u8::from(
-        arguments.fail_on.is_reached(report.worst()),
-    )))
+    Ok(ExitCode::from(u8::from(arguments.fail_on.is_reached(report.worst()))))
 }
 
 fn show(report: &Report) -> Result<()> {
@@ -126,10 +109,7 @@ fn show(report: &Report) -> Result<()> {
         })
         .collect();
     line(&format!("audit of snapshot {}", report.snapshot))?;
-    line(&small_table(
-        &["check", "violation", "rule", "undeclared", "examined"],
-        &rows,
-    ))?;
+    line(&small_table(&["check", "violation", "rule", "undeclared", "examined"], &rows))?;
     for count in report.checks.iter().filter(|count| count.found() > 0) {
         findings(report, count)?;
     }
@@ -142,12 +122,7 @@ fn show(report: &Report) -> Result<()> {
 fn findings(report: &Report, count: &Count) -> Result<()> {
     line(&format!("\n{} ({})", count.check, numbers(count)))?;
     for finding in report.of(count.check).take(SHOWN) {
-        line(&format!(
-            "  {:<10} {}{}",
-            finding.outcome.as_str(),
-            place(finding),
-            plain(&finding.message)
-        ))?;
+        line(&format!("  {:<10} {}{}", finding.outcome.as_str(), place(finding), plain(&finding.message)))?;
     }
     let more = count.found().saturating_sub(SHOWN as u64);
     if more > 0 {
@@ -160,15 +135,8 @@ fn findings(report: &Report, count: &Count) -> Result<()> {
 }
 
 fn numbers(count: &Count) -> String {
-    let parts = [
-        (count.violation, "violation"),
-        (count.rule, "rule"),
-        (count.undeclared, "undeclared"),
-    ];
-    let named = parts
-        .iter()
-        .filter(|(number, _)| *number > 0)
-        .map(|(number, name)| format!("{number} {name}"));
+    let parts = [(count.violation, "violation"), (count.rule, "rule"), (count.undeclared, "undeclared")];
+    let named = parts.iter().filter(|(number, _)| *number > 0).map(|(number, name)| format!("{number} {name}"));
     named.collect::<Vec<_>>().join(", ")
 }
 
@@ -186,9 +154,5 @@ fn place(finding: &Finding) -> String {
     .into_iter()
     .flatten()
     .collect();
-    if parts.is_empty() {
-        String::new()
-    } else {
-        format!("{}: ", plain(&parts.join(" / ")))
-    }
+    if parts.is_empty() { String::new() } else { format!("{}: ", plain(&parts.join(" / "))) }
 }

@@ -49,10 +49,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
                     ]
                 })
                 .collect();
-            line(&small_table(
-                &["check", "question", "layer", "severity", "version"],
-                &rows,
-            ))?;
+            line(&small_table(&["check", "question", "layer", "severity", "version"], &rows))?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -60,10 +57,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 fn unknown(code: &str) -> CommandError {
     let codes: Vec<&str> = checks().iter().map(|check| check.code).collect();
-    CommandError::usage(format!(
-        "no check is called {code}; there are: {}",
-        codes.join(", ")
-    ))
+    CommandError::usage(format!("no check is called {code}; there are: {}", codes.join(", ")))
 }
 
 fn explain(check: &Check) -> Result<()> {
@@ -94,9 +88,5 @@ fn as_json(check: &Check) -> serde_json::Value {
 
 /// The page below its own title, which names the code once more.
 fn page(readme: &str) -> &str {
-    readme
-        .trim()
-        .split_once('\n')
-        .map_or("", |(_, rest)| rest)
-        .trim()
+    readme.trim().split_once('\n').map_or("", |(_, rest)| rest).trim()
 }

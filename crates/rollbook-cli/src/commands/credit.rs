@@ -43,11 +43,8 @@ pub(crate) struct Arguments {
 /// Runs the recipe.
 pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode> {
     let recipe = find_recipe(&arguments.recipe)?;
-    let options = DeriveOptions {
-        name: arguments.name,
-        run: arguments.run,
-        parameters: parameters(&arguments.parameters)?,
-    };
+    let options =
+        DeriveOptions { name: arguments.name, run: arguments.run, parameters: parameters(&arguments.parameters)? };
     let session = arguments.read.session().await?;
     show(&run_credit(&session, &recipe, &arguments.reward, &options).await?, "credit", arguments.format)?;
     Ok(ExitCode::SUCCESS)

@@ -30,7 +30,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             let found: Vec<&Function> = functions().iter().copied().filter(|function| function.name == name).collect();
             if found.is_empty() {
                 let names: Vec<&str> = functions().iter().map(|function| function.name).collect();
-                return Err(CommandError::usage(format!("no function is called {name}; there are: {}", names.join(", "))));
+                return Err(CommandError::usage(format!(
+                    "no function is called {name}; there are: {}",
+                    names.join(", ")
+                )));
             }
             found
         }
@@ -47,8 +50,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             }
         }
         (TextFormat::Table, None) => {
-            let rows: Vec<Vec<String>> =
-                chosen.iter().map(|function| vec![function.family.to_owned(), function.syntax(), function.doc.to_owned()]).collect();
+            let rows: Vec<Vec<String>> = chosen
+                .iter()
+                .map(|function| vec![function.family.to_owned(), function.syntax(), function.doc.to_owned()])
+                .collect();
             line(&small_table(&["family", "function", "what it gives"], &rows))?;
         }
     }
@@ -80,9 +85,7 @@ fn as_json(function: &Function) -> serde_json::Value {
     let params: Vec<_> = function
         .params
         .iter()
-        .map(|param| {
-            json!({ "name": param.name, "type": param.type_name, "default": param.default, "doc": param.doc })
-        })
+        .map(|param| json!({ "name": param.name, "type": param.type_name, "default": param.default, "doc": param.doc }))
         .collect();
     json!({
         "name": function.name,

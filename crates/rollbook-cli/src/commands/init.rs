@@ -32,6 +32,11 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode> {
         .or(arguments.lake)
         .ok_or_else(|| CommandError::usage("which lake?").hint("rollbook init my-lake"))?;
     let lake = Lake::init(&url, options()).await?;
-    line(&format!("lake {} at {}, {} tables, snapshot 0", lake.id(), plain(lake.url()), rollbook_schema::tables().len()))?;
+    line(&format!(
+        "lake {} at {}, {} tables, snapshot 0",
+        lake.id(),
+        plain(lake.url()),
+        rollbook_schema::tables().len()
+    ))?;
     Ok(ExitCode::SUCCESS)
 }

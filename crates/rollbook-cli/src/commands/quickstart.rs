@@ -11,8 +11,10 @@ use crate::output::line;
 
 /// Walk the whole way on a small real run: import, audit, reward, credit, build, export
 #[derive(Debug, Args)]
-#[command(after_help = "Makes quickstart-data, quickstart-lake and quickstart-export in this folder and prints each command before it runs.
-The run is real: 384 rollouts of a small open model with a calculator and a guessing game, exact tokens and logprobs.")]
+#[command(
+    after_help = "Makes quickstart-data, quickstart-lake and quickstart-export in this folder and prints each command before it runs.
+The run is real: 384 rollouts of a small open model with a calculator and a guessing game, exact tokens and logprobs."
+)]
 pub(crate) struct Arguments {
     /// Folder to work in
     #[arg(long, default_value = ".", value_name = "DIR")]
@@ -44,7 +46,9 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode> {
         (place(dir, "quickstart-data"), place(dir, "quickstart-lake"), place(dir, "quickstart-export"));
     let again = Path::new(&lake).join("_rollbook").join("lake.json").exists();
     unpack(Path::new(&data))?;
-    line(&format!("A real run lies in {data}: 48 groups of 8 rollouts, 1,335 model calls, exact tokens and logprobs."))?;
+    line(&format!(
+        "A real run lies in {data}: 48 groups of 8 rollouts, 1,335 model calls, exact tokens and logprobs."
+    ))?;
     for step in steps(&data, &lake, &export) {
         if again && step.words.first().is_some_and(|word| word == "init") {
             line(&format!("\n{lake} is there already: this walk goes on in it."))?;
@@ -64,27 +68,58 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode> {
 }
 
 fn steps(data: &str, lake: &str, export: &str) -> Vec<Step> {
-    let step = |why: &'static str, words: &[&str]| Step { why, words: words.iter().map(|word| (*word).to_owned()).collect() };
+    let step =
+        |why: &'static str, words: &[&str]| Step { why, words: words.iter().map(|word| (*word).to_owned()).collect() };
     vec![
         step("Make a lake: a folder here, s3://bucket/prefix elsewhere.", &["init", lake]),
-        step("Import the run: one commit, prompts stored as what each call added.", &["import", "tables", data, "--lake", lake]),
+        step(
+            "Import the run: one commit, prompts stored as what each call added.",
+            &["import", "tables", data, "--lake", lake],
+        ),
         step(
             "Query it. Every table and view is plain SQL.",
-            &["sql", "--lake", lake, "-c", "SELECT environment, status, count(*) AS rollouts FROM rollouts GROUP BY environment, status ORDER BY environment, status"],
+            &[
+                "sql",
+                "--lake",
+                lake,
+                "-c",
+                "SELECT environment, status, count(*) AS rollouts FROM rollouts GROUP BY environment, status ORDER BY environment, status",
+            ],
         ),
         step(
             "Audit it. The findings are genuine: re-tokenized histories, and logprobs the engine left out.",
             &["audit", "--lake", lake],
         ),
-        step("Reward: the verifier's value. Scoring again never reruns an environment.", &["reward", "verifier_value", "--lake", lake]),
-        step("Credit: GRPO within each group, every rollout one vote.", &["credit", "grpo", "--reward", "verifier_value", "--lake", lake]),
+        step(
+            "Reward: the verifier's value. Scoring again never reruns an environment.",
+            &["reward", "verifier_value", "--lake", lake],
+        ),
+        step(
+            "Credit: GRPO within each group, every rollout one vote.",
+            &["credit", "grpo", "--reward", "verifier_value", "--lake", lake],
+        ),
         step(
             "Build: calls merged along exact extensions, packed, each rollout weighing the same.",
             &["build", "merged", "--credit", "grpo", "--max-tokens", "2048", "--objective", "rollout", "--lake", lake],
         ),
-        step("Audit again: now the build is checked too.", &["audit", "--lake", lake, "--check", "pack/*", "--check", "token/coverage"]),
-        step("Export: Parquet and a manifest, for a trainer.", &["export", "merged", export, "--format", "parquet", "--lake", lake]),
-        step("What was left out of training, and why.", &["sql", "--lake", lake, "-c", "SELECT reason, count(*) AS places, sum(length) AS tokens FROM exclusions GROUP BY reason ORDER BY reason"]),
+        step(
+            "Audit again: now the build is checked too.",
+            &["audit", "--lake", lake, "--check", "pack/*", "--check", "token/coverage"],
+        ),
+        step(
+            "Export: Parquet and a manifest, for a trainer.",
+            &["export", "merged", export, "--format", "parquet", "--lake", lake],
+        ),
+        step(
+            "What was left out of training, and why.",
+            &[
+                "sql",
+                "--lake",
+                lake,
+                "-c",
+                "SELECT reason, count(*) AS places, sum(length) AS tokens FROM exclusions GROUP BY reason ORDER BY reason",
+            ],
+        ),
     ]
 }
 
@@ -110,7 +145,11 @@ struct Line {
 
 fn quoted(word: &str) -> String {
     let bare = |character: char| character.is_alphanumeric() || "-_./:=".contains(character);
-    if !word.is_empty() && word.chars().all(bare) { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
+    if !word.is_empty() && word.chars().all(bare) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
 }
 
 fn place(dir: &Path, name: &str) -> String {

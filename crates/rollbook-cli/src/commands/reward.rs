@@ -40,11 +40,8 @@ pub(crate) struct Arguments {
 /// Runs the recipe.
 pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode> {
     let recipe = find_recipe(&arguments.recipe)?;
-    let options = DeriveOptions {
-        name: arguments.name,
-        run: arguments.run,
-        parameters: parameters(&arguments.parameters)?,
-    };
+    let options =
+        DeriveOptions { name: arguments.name, run: arguments.run, parameters: parameters(&arguments.parameters)? };
     let session = arguments.read.session().await?;
     show(&run_reward(&session, &recipe, &options).await?, "reward", arguments.format)?;
     Ok(ExitCode::SUCCESS)

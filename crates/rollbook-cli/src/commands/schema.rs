@@ -62,7 +62,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
         (SchemaFormat::Arrow, Some(table)) => arrow(&table.logical())?,
         (SchemaFormat::Arrow, None) => {
-            return Err(CommandError::usage("the Arrow form is of one table").hint("rollbook schema calls --format arrow"));
+            return Err(
+                CommandError::usage("the Arrow form is of one table").hint("rollbook schema calls --format arrow")
+            );
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -85,7 +87,8 @@ fn overview() -> Result<()> {
 
 fn columns(table: &Table) -> Result<()> {
     line(&format!("{}: {}", table.name, table.comment))?;
-    let rows: Vec<Vec<String>> = table.columns.iter().filter(|column| column.layer != Layer::Physical).map(row).collect();
+    let rows: Vec<Vec<String>> =
+        table.columns.iter().filter(|column| column.layer != Layer::Physical).map(row).collect();
     line(&small_table(&["column", "type", "unit", "what it holds", "null means"], &rows))
 }
 

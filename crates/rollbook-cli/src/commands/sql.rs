@@ -59,14 +59,19 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode> {
 }
 
 fn read(file: &PathBuf) -> Result<String> {
-    let text = if file.as_os_str() == "-" { std::io::read_to_string(std::io::stdin()) } else { std::fs::read_to_string(file) };
+    let text =
+        if file.as_os_str() == "-" { std::io::read_to_string(std::io::stdin()) } else { std::fs::read_to_string(file) };
     text.map_err(|error| CommandError::usage(format!("{} cannot be read: {error}", file.display())))
 }
 
 async fn prompt(session: &Session, format: Format, shape: &TableShape) -> Result<()> {
     let config = Config::builder().auto_add_history(false).build();
     let mut editor: Editor<(), FileHistory> = Editor::with_history(config, FileHistory::new()).map_err(no_prompt)?;
-    note(&format!("snapshot {} of {}; statements end with ;  \\d lists tables, \\q leaves", session.snapshot().n, session.lake().url()));
+    note(&format!(
+        "snapshot {} of {}; statements end with ;  \\d lists tables, \\q leaves",
+        session.snapshot().n,
+        session.lake().url()
+    ));
     let mut statement = String::new();
     loop {
         let asked = editor.readline(if statement.is_empty() { "rollbook> " } else { "     ...> " });

@@ -77,7 +77,8 @@ fn as_json(id: &str, snapshot: &Snapshot, foreign: &[ForeignCommit]) -> serde_js
         .tables()
         .map(|(name, state)| {
             let bytes: u64 = state.files.iter().map(|file| file.size).sum();
-            let facts = json!({ "rows": state.rows(), "files": state.files.len(), "bytes": bytes, "version": state.version });
+            let facts =
+                json!({ "rows": state.rows(), "files": state.files.len(), "bytes": bytes, "version": state.version });
             (name.to_owned(), facts)
         })
         .collect();

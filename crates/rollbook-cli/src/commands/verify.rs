@@ -30,6 +30,11 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode> {
     if !faults.is_empty() {
         return Ok(ExitCode::FAILURE);
     }
-    line(&format!("{} files, {} rows: all as build {} was exported", manifest.files.len(), manifest.rows, manifest.build_id))?;
+    line(&format!(
+        "{} files, {} rows: all as build {} was exported",
+        manifest.files.len(),
+        manifest.rows,
+        manifest.build_id
+    ))?;
     Ok(ExitCode::SUCCESS)
 }

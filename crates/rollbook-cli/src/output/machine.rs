@@ -100,7 +100,11 @@ fn flat(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
         .columns()
         .iter()
         .zip(batch.schema().fields())
-        .map(|(column, field)| if is_nested(field.data_type()) { json_text(field, column) } else { Ok(Arc::clone(column)) })
+        .map(
+            |(column, field)| {
+                if is_nested(field.data_type()) { json_text(field, column) } else { Ok(Arc::clone(column)) }
+            },
+        )
         .collect::<Result<Vec<ArrayRef>>>()?;
     Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
 }

@@ -47,8 +47,7 @@ pub(super) async fn print(mut stream: SendableRecordBatchStream, shape: &TableSh
 
 fn add_rows(table: &mut Table, batch: &RecordBatch, most: usize) -> Result<()> {
     for row in 0..batch.num_rows().min(most) {
-        let cells =
-            batch.columns().iter().map(|column| cell(column.as_ref(), row)).collect::<Result<Vec<String>>>()?;
+        let cells = batch.columns().iter().map(|column| cell(column.as_ref(), row)).collect::<Result<Vec<String>>>()?;
         table.add_row(cells);
     }
     Ok(())

@@ -33,10 +33,7 @@ pub(super) fn credits(values: &[f64], rule: &Rule) -> Result<Vec<Option<f64>>, F
             Incomplete::Keep => {}
             Incomplete::Null => return same(Fallback::Null),
             Incomplete::Error => {
-                return Err(Fault::Incomplete {
-                    members: values.len(),
-                    group_size,
-                });
+                return Err(Fault::Incomplete { members: values.len(), group_size });
             }
         }
     }
@@ -64,20 +61,11 @@ struct Group {
 impl Group {
     fn new(values: &[f64]) -> Self {
         // Adding 0.0 makes -0.0 the 0.0 that it equals.
-        let largest = values
-            .iter()
-            .fold(0.0, |largest: f64, value| largest.max(value.abs()));
+        let largest = values.iter().fold(0.0, |largest: f64, value| largest.max(value.abs()));
         let exponent = exponent(largest);
-        let values: Vec<f64> = values
-            .iter()
-            .map(|value| scale(*value, -exponent) + 0.0)
-            .collect();
+        let values: Vec<f64> = values.iter().map(|value| scale(*value, -exponent) + 0.0).collect();
         let mean = mean(&values);
-        Self {
-            values,
-            exponent,
-            mean,
-        }
+        Self { values, exponent, mean }
     }
 
     fn credits(&self, rule: &Rule) -> Vec<f64> {
@@ -85,28 +73,17 @@ impl Group {
         let differences = self.values.iter().map(|value| {
             let difference = value - self.mean;
             // r - mean of the others = n / (n - 1) * (r - mean).
-            if rule.leave_one_out {
-                n * difference / (n - 1.0)
-            } else {
-                difference
-            }
+            if rule.leave_one_out { n * difference / (n - 1.0) } else { difference }
         });
         match rule.scale {
-            Scale::None => differences
-                .map(|difference| scale(difference, self.exponent))
-                .collect(),
+            Scale::None => differences.map(|difference| scale(difference, self.exponent)).collect(),
             Scale::Std { ddof, eps } if rule.leave_one_out => {
                 let spreads = self.spreads_of_others(ddof);
-                differences
-                    .zip(spreads)
-                    .map(|(difference, spread)| self.divided(difference, spread, eps))
-                    .collect()
+                differences.zip(spreads).map(|(difference, spread)| self.divided(difference, spread, eps)).collect()
             }
             Scale::Std { ddof, eps } => {
                 let spread = spread(&self.values, ddof);
-                differences
-                    .map(|difference| self.divided(difference, spread, eps))
-                    .collect()
+                differences.map(|difference| self.divided(difference, spread, eps)).collect()
             }
         }
     }

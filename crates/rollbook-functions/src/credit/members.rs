@@ -45,11 +45,7 @@ pub(super) fn members<'a>(
     let value = |row: usize| {
         let value = values.is_valid(row).then(|| values.value(row));
         let value = value.filter(|value| not_a_number == NotANumber::Error || !value.is_nan());
-        if missing == Missing::Zero {
-            value.or(Some(0.0))
-        } else {
-            value
-        }
+        if missing == Missing::Zero { value.or(Some(0.0)) } else { value }
     };
     let mut rows: Vec<usize> = (0..values.len()).collect();
     rows.sort_unstable_by(|a, b| {
@@ -57,11 +53,7 @@ pub(super) fn members<'a>(
         by_id.then_with(|| compare(value(*a), value(*b)))
     });
 
-    let mut members = Members {
-        values: vec![],
-        ids: vec![],
-        of_row: vec![None; values.len()],
-    };
+    let mut members = Members { values: vec![], ids: vec![], of_row: vec![None; values.len()] };
     for rollout in rows.chunk_by(|a, b| rollout_ids.value(*a) == rollout_ids.value(*b)) {
         let (Some(first), Some(last)) = (rollout.first(), rollout.last()) else {
             continue;
@@ -103,16 +95,11 @@ fn member(
             exec_err!("{function}: rollout {id:?} has two values in one group: null and {value:?}")
         }
         (Some(least), Some(greatest)) => {
-            if let Some(value) = [least, greatest]
-                .into_iter()
-                .find(|value| !value.is_finite())
-            {
+            if let Some(value) = [least, greatest].into_iter().find(|value| !value.is_finite()) {
                 return exec_err!("{function}: the value of rollout {id:?} is {value}");
             }
             if least < greatest {
-                return exec_err!(
-                    "{function}: rollout {id:?} has two values in one group: {least:?} and {greatest:?}"
-                );
+                return exec_err!("{function}: rollout {id:?} has two values in one group: {least:?} and {greatest:?}");
             }
             Ok(Some(least))
         }
@@ -130,31 +117,16 @@ mod tests {
 
     const NAN: Option<f64> = Some(f64::NAN);
 
-    fn collect(
-        rows: &[(Option<f64>, &str)],
-        missing: Missing,
-        nan: NotANumber,
-    ) -> Result<Vec<(String, f64)>> {
+    fn collect(rows: &[(Option<f64>, &str)], missing: Missing, nan: NotANumber) -> Result<Vec<(String, f64)>> {
         let values: Float64Array = rows.iter().map(|row| row.0).collect();
         let ids: StringArray = rows.iter().map(|row| Some(row.1)).collect();
         let members = members("f", &values, &ids, missing, nan)?;
-        Ok(members
-            .ids
-            .iter()
-            .map(|id| (*id).to_owned())
-            .zip(members.values)
-            .collect())
+        Ok(members.ids.iter().map(|id| (*id).to_owned()).zip(members.values).collect())
     }
 
     #[test]
     fn a_rollout_counts_once_however_often_it_stands_there() {
-        let rows = [
-            (Some(1.0), "b"),
-            (Some(0.0), "a"),
-            (Some(1.0), "b"),
-            (None, "c"),
-            (None, "c"),
-        ];
+        let rows = [(Some(1.0), "b"), (Some(0.0), "a"), (Some(1.0), "b"), (None, "c"), (None, "c")];
         let members = collect(&rows, Missing::Skip, NotANumber::Error).unwrap();
         assert_eq!(members, [("a".to_owned(), 0.0), ("b".to_owned(), 1.0)]);
     }
@@ -170,9 +142,7 @@ mod tests {
         let mut reversed = rows.to_vec();
         reversed.reverse();
         for rows in [rows, &reversed] {
-            let error = collect(rows, Missing::Skip, NotANumber::Error)
-                .unwrap_err()
-                .to_string();
+            let error = collect(rows, Missing::Skip, NotANumber::Error).unwrap_err().to_string();
             assert!(error.contains(message), "{error}");
         }
     }
@@ -188,39 +158,18 @@ mod tests {
         #[case] expected: Option<Vec<f64>>,
     ) {
         let members = collect(&[(Some(1.0), "a"), (None, "b"), (NAN, "c")], missing, nan);
-        assert_eq!(
-            members
-                .ok()
-                .map(|members| members.into_iter().map(|(_, value)| value).collect()),
-            expected
-        );
+        assert_eq!(members.ok().map(|members| members.into_iter().map(|(_, value)| value).collect()), expected);
     }
 
     #[test]
     fn zeros_of_both_signs_are_one_value() {
-        assert_eq!(
-            collect(
-                &[(Some(0.0), "a"), (Some(-0.0), "a")],
-                Missing::Skip,
-                NotANumber::Error
-            )
-            .unwrap()
-            .len(),
-            1
-        );
+        assert_eq!(collect(&[(Some(0.0), "a"), (Some(-0.0), "a")], Missing::Skip, NotANumber::Error).unwrap().len(), 1);
     }
 
     #[test]
     fn a_null_id_is_an_error() {
         let ids = StringArray::from(vec![None::<&str>]);
-        let error = members(
-            "f",
-            &Float64Array::from(vec![1.0]),
-            &ids,
-            Missing::Skip,
-            NotANumber::Error,
-        )
-        .unwrap_err();
+        let error = members("f", &Float64Array::from(vec![1.0]), &ids, Missing::Skip, NotANumber::Error).unwrap_err();
         assert!(error.to_string().contains("a rollout_id is null"));
     }
 }

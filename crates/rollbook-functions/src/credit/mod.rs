@@ -27,8 +27,7 @@ pub(crate) use rloo::RLOO;
 
 // Arguments that the functions share.
 const VALUE: Param = Param::required("value", "double", "Reward of the row's rollout.");
-const ROLLOUT_ID: Param =
-    Param::required("rollout_id", "varchar", "The rollout; its rows count once.");
+const ROLLOUT_ID: Param = Param::required("rollout_id", "varchar", "The rollout; its rows count once.");
 const SINGLETON: Param = Param::optional(
     "singleton",
     "varchar",
@@ -47,18 +46,10 @@ const MISSING: Param = Param::optional(
     "'skip'",
     "A null value: 'skip' (no member, credit null), 'zero' (a member with value 0) or 'error'.",
 );
-const NAN: Param = Param::optional(
-    "nan",
-    "varchar",
-    "'error'",
-    "A NaN value: 'error', or 'missing' to treat it as a null one.",
-);
-const GROUP_SIZE: Param = Param::optional(
-    "group_size",
-    "bigint",
-    "NULL",
-    "Members of a complete group; NULL takes any number for complete.",
-);
+const NAN: Param =
+    Param::optional("nan", "varchar", "'error'", "A NaN value: 'error', or 'missing' to treat it as a null one.");
+const GROUP_SIZE: Param =
+    Param::optional("group_size", "bigint", "NULL", "Members of a complete group; NULL takes any number for complete.");
 const INCOMPLETE: Param = Param::optional(
     "incomplete",
     "varchar",

@@ -59,11 +59,7 @@ impl Rule {
             return plan_err!("group_size must not be negative");
         };
         Ok(Self {
-            scale: if name == Name::Grpo {
-                scale(constants)?
-            } else {
-                Scale::None
-            },
+            scale: if name == Name::Grpo { scale(constants)? } else { Scale::None },
             leave_one_out: match name {
                 Name::Grpo => constants.boolean("leave_one_out")?,
                 Name::DrGrpo => false,
@@ -71,39 +67,16 @@ impl Rule {
             },
             singleton: constants.choice(
                 "singleton",
-                &[
-                    ("zero", Fallback::Zero),
-                    ("value", Fallback::Value),
-                    ("null", Fallback::Null),
-                ],
+                &[("zero", Fallback::Zero), ("value", Fallback::Value), ("null", Fallback::Null)],
             )?,
-            zero_variance: constants.choice(
-                "zero_variance",
-                &[("zero", Fallback::Zero), ("null", Fallback::Null)],
-            )?,
-            missing: constants.choice(
-                "missing",
-                &[
-                    ("skip", Missing::Skip),
-                    ("zero", Missing::Zero),
-                    ("error", Missing::Error),
-                ],
-            )?,
-            not_a_number: constants.choice(
-                "nan",
-                &[
-                    ("error", NotANumber::Error),
-                    ("missing", NotANumber::Missing),
-                ],
-            )?,
+            zero_variance: constants.choice("zero_variance", &[("zero", Fallback::Zero), ("null", Fallback::Null)])?,
+            missing: constants
+                .choice("missing", &[("skip", Missing::Skip), ("zero", Missing::Zero), ("error", Missing::Error)])?,
+            not_a_number: constants.choice("nan", &[("error", NotANumber::Error), ("missing", NotANumber::Missing)])?,
             group_size,
             incomplete: constants.choice(
                 "incomplete",
-                &[
-                    ("keep", Incomplete::Keep),
-                    ("null", Incomplete::Null),
-                    ("error", Incomplete::Error),
-                ],
+                &[("keep", Incomplete::Keep), ("null", Incomplete::Null), ("error", Incomplete::Error)],
             )?,
         })
     }
@@ -117,10 +90,7 @@ fn scale(constants: &Constants) -> Result<Scale> {
         Some(0) => 0,
         Some(1) => 1,
         other => {
-            return plan_err!(
-                "ddof must be 0 or 1, not {}",
-                other.map_or("NULL".to_owned(), |n| n.to_string())
-            );
+            return plan_err!("ddof must be 0 or 1, not {}", other.map_or("NULL".to_owned(), |n| n.to_string()));
         }
     };
     let eps = constants.number("eps")?;

@@ -19,20 +19,13 @@ const PLAIN: Rule = Rule {
     group_size: None,
     incomplete: Incomplete::Keep,
 };
-const GRPO: Rule = Rule {
-    scale: Scale::Std { ddof: 1, eps: 1e-6 },
-    ..PLAIN
-};
-const RLOO: Rule = Rule {
-    leave_one_out: true,
-    ..PLAIN
-};
+const GRPO: Rule = Rule { scale: Scale::Std { ddof: 1, eps: 1e-6 }, ..PLAIN };
+const RLOO: Rule = Rule { leave_one_out: true, ..PLAIN };
 
 fn assert_near(credits: &[Option<f64>], expected: &[f64]) {
     assert_eq!(credits.len(), expected.len());
     for (credit, expected) in credits.iter().zip(expected) {
-        let near = credit
-            .is_some_and(|credit| (credit - expected).abs() <= 6e-6 * expected.abs().max(1e-9));
+        let near = credit.is_some_and(|credit| (credit - expected).abs() <= 6e-6 * expected.abs().max(1e-9));
         assert!(near, "{credits:?} is not {expected:?}");
     }
 }
@@ -48,29 +41,16 @@ fn assert_near(credits: &[Option<f64>], expected: &[f64]) {
 #[case::rloo(RLOO, 1.0, -0.33333)]
 fn one_winner_of_four(#[case] rule: Rule, #[case] winner: f64, #[case] loser: f64) {
     let credits = credits(&[1.0, 0.0, 0.0, 0.0], &rule).unwrap();
-    for (credit, expected) in credits
-        .into_iter()
-        .flatten()
-        .zip([winner, loser, loser, loser])
-    {
+    for (credit, expected) in credits.into_iter().flatten().zip([winner, loser, loser, loser]) {
         // The table has four to six digits.
-        assert!(
-            (credit - expected).abs() < 6e-5,
-            "{credit} is not {expected}"
-        );
+        assert!((credit - expected).abs() < 6e-5, "{credit} is not {expected}");
     }
 }
 
 #[test]
 fn differences_without_a_divisor_are_exact() {
-    assert_eq!(
-        credits(&[1.0, 0.0, 0.0, 0.0], &PLAIN).unwrap(),
-        [0.75, -0.25, -0.25, -0.25].map(Some)
-    );
-    assert_eq!(
-        credits(&[3.0, 1.0], &RLOO).unwrap(),
-        [Some(2.0), Some(-2.0)]
-    );
+    assert_eq!(credits(&[1.0, 0.0, 0.0, 0.0], &PLAIN).unwrap(), [0.75, -0.25, -0.25, -0.25].map(Some));
+    assert_eq!(credits(&[3.0, 1.0], &RLOO).unwrap(), [Some(2.0), Some(-2.0)]);
 }
 
 #[rstest]
@@ -79,23 +59,9 @@ fn differences_without_a_divisor_are_exact() {
 #[case(&[5.0, 5.0])]
 #[case(&[0.0, -0.0])]
 fn equal_values_have_exactly_no_credit(#[case] values: &[f64]) {
-    for rule in [
-        GRPO,
-        PLAIN,
-        RLOO,
-        Rule {
-            leave_one_out: true,
-            ..GRPO
-        },
-    ] {
-        assert_eq!(
-            credits(values, &rule).unwrap(),
-            vec![Some(0.0); values.len()]
-        );
-        let null = Rule {
-            zero_variance: Fallback::Null,
-            ..rule
-        };
+    for rule in [GRPO, PLAIN, RLOO, Rule { leave_one_out: true, ..GRPO }] {
+        assert_eq!(credits(values, &rule).unwrap(), vec![Some(0.0); values.len()]);
+        let null = Rule { zero_variance: Fallback::Null, ..rule };
         assert_eq!(credits(values, &null).unwrap(), vec![None; values.len()]);
     }
 }
@@ -106,50 +72,25 @@ fn equal_values_have_exactly_no_credit(#[case] values: &[f64]) {
 #[case(Fallback::Null, None)]
 fn a_singleton_follows_its_rule(#[case] singleton: Fallback, #[case] expected: Option<f64>) {
     for rule in [GRPO, PLAIN, RLOO] {
-        assert_eq!(
-            credits(&[0.7], &Rule { singleton, ..rule }).unwrap(),
-            [expected]
-        );
+        assert_eq!(credits(&[0.7], &Rule { singleton, ..rule }).unwrap(), [expected]);
     }
     assert_eq!(credits(&[], &GRPO).unwrap(), []);
 }
 
 #[test]
 fn incomplete_groups_follow_their_rule() {
-    let rule = |incomplete| Rule {
-        group_size: Some(3),
-        incomplete,
-        ..PLAIN
-    };
-    assert_eq!(
-        credits(&[1.0, 0.0], &rule(Incomplete::Keep)).unwrap(),
-        [Some(0.5), Some(-0.5)]
-    );
-    assert_eq!(
-        credits(&[1.0, 0.0], &rule(Incomplete::Null)).unwrap(),
-        [None, None]
-    );
-    let fault = Fault::Incomplete {
-        members: 2,
-        group_size: 3,
-    };
-    assert_eq!(
-        credits(&[1.0, 0.0], &rule(Incomplete::Error)).unwrap_err(),
-        fault
-    );
+    let rule = |incomplete| Rule { group_size: Some(3), incomplete, ..PLAIN };
+    assert_eq!(credits(&[1.0, 0.0], &rule(Incomplete::Keep)).unwrap(), [Some(0.5), Some(-0.5)]);
+    assert_eq!(credits(&[1.0, 0.0], &rule(Incomplete::Null)).unwrap(), [None, None]);
+    let fault = Fault::Incomplete { members: 2, group_size: 3 };
+    assert_eq!(credits(&[1.0, 0.0], &rule(Incomplete::Error)).unwrap_err(), fault);
     assert!(credits(&[1.0, 0.0, 0.0], &rule(Incomplete::Error)).is_ok());
 }
 
 #[test]
 fn two_members_left_alone_have_no_spread() {
-    let rule = Rule {
-        leave_one_out: true,
-        ..GRPO
-    };
-    assert_eq!(
-        credits(&[1.0, 0.25], &rule).unwrap(),
-        [Some(0.75), Some(-0.75)]
-    );
+    let rule = Rule { leave_one_out: true, ..GRPO };
+    assert_eq!(credits(&[1.0, 0.25], &rule).unwrap(), [Some(0.75), Some(-0.75)]);
 }
 
 #[rstest]
@@ -157,18 +98,9 @@ fn two_members_left_alone_have_no_spread() {
 #[case(1e-290)]
 #[case(-1e308)]
 fn size_does_not_matter_where_nothing_is_added(#[case] unit: f64) {
-    let rule = Rule {
-        scale: Scale::Std { ddof: 1, eps: 0.0 },
-        ..PLAIN
-    };
-    assert_near(
-        &credits(&[unit, 0.0, 0.0, 0.0], &rule).unwrap(),
-        &[1.5, -0.5, -0.5, -0.5].map(|c| c * unit.signum()),
-    );
-    assert_near(
-        &credits(&[unit, 0.0, 0.0, 0.0], &PLAIN).unwrap(),
-        &[0.75, -0.25, -0.25, -0.25].map(|c| c * unit),
-    );
+    let rule = Rule { scale: Scale::Std { ddof: 1, eps: 0.0 }, ..PLAIN };
+    assert_near(&credits(&[unit, 0.0, 0.0, 0.0], &rule).unwrap(), &[1.5, -0.5, -0.5, -0.5].map(|c| c * unit.signum()));
+    assert_near(&credits(&[unit, 0.0, 0.0, 0.0], &PLAIN).unwrap(), &[0.75, -0.25, -0.25, -0.25].map(|c| c * unit));
 }
 
 #[test]
@@ -179,10 +111,7 @@ fn subnormal_values_vanish_beside_eps() {
 #[test]
 fn a_credit_beyond_the_doubles_is_a_fault() {
     let values = [1.7e308, -1.7e308, -1.7e308];
-    assert_eq!(
-        credits(&values, &PLAIN).unwrap_err(),
-        Fault::Overflow { member: 0 }
-    );
+    assert_eq!(credits(&values, &PLAIN).unwrap_err(), Fault::Overflow { member: 0 });
     assert!(credits(&values, &GRPO).is_ok());
 }
 

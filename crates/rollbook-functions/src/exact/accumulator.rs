@@ -17,10 +17,7 @@ pub(crate) struct ExactAccumulator {
 
 impl ExactAccumulator {
     pub(crate) fn new(output: Output) -> Self {
-        Self {
-            sum: Superaccumulator::default(),
-            output,
-        }
+        Self { sum: Superaccumulator::default(), output }
     }
 }
 
@@ -36,16 +33,10 @@ impl Accumulator for ExactAccumulator {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         let values = only(values)?;
         match values.data_type() {
-            DataType::Int64 => values
-                .as_primitive::<Int64Type>()
-                .iter()
-                .flatten()
-                .for_each(|v| self.sum.add_integer(v)),
-            DataType::Float64 => values
-                .as_primitive::<Float64Type>()
-                .iter()
-                .flatten()
-                .for_each(|v| self.sum.add(v)),
+            DataType::Int64 => {
+                values.as_primitive::<Int64Type>().iter().flatten().for_each(|v| self.sum.add_integer(v))
+            }
+            DataType::Float64 => values.as_primitive::<Float64Type>().iter().flatten().for_each(|v| self.sum.add(v)),
             other => return internal_err!("an exact sum over {other}"),
         }
         Ok(())
@@ -55,17 +46,9 @@ impl Accumulator for ExactAccumulator {
         let values = only(values)?;
         match values.data_type() {
             DataType::Int64 => {
-                values
-                    .as_primitive::<Int64Type>()
-                    .iter()
-                    .flatten()
-                    .for_each(|v| self.sum.remove_integer(v));
+                values.as_primitive::<Int64Type>().iter().flatten().for_each(|v| self.sum.remove_integer(v));
             }
-            DataType::Float64 => values
-                .as_primitive::<Float64Type>()
-                .iter()
-                .flatten()
-                .for_each(|v| self.sum.remove(v)),
+            DataType::Float64 => values.as_primitive::<Float64Type>().iter().flatten().for_each(|v| self.sum.remove(v)),
             other => return internal_err!("an exact sum over {other}"),
         }
         Ok(())
@@ -116,57 +99,32 @@ mod tests {
     #[case::nulls_are_left_out(&[Some(0.1), None, Some(0.2), Some(0.3)], Some(0.6), Some(0.199_999_999_999_999_98))]
     #[case::only_nulls(&[None, None], None, None)]
     #[case::empty(&[], None, None)]
-    fn sum_and_mean(
-        #[case] values: &[Option<f64>],
-        #[case] sum: Option<f64>,
-        #[case] mean: Option<f64>,
-    ) {
+    fn sum_and_mean(#[case] values: &[Option<f64>], #[case] sum: Option<f64>, #[case] mean: Option<f64>) {
         for (output, expected) in [(Output::Sum, sum), (Output::Mean, mean)] {
             let mut accumulator = ExactAccumulator::new(output);
             accumulator.update_batch(&column(values)).unwrap();
-            assert_eq!(
-                accumulator.evaluate().unwrap(),
-                ScalarValue::Float64(expected)
-            );
+            assert_eq!(accumulator.evaluate().unwrap(), ScalarValue::Float64(expected));
         }
     }
 
     #[test]
     fn integers_sum_to_an_integer_and_overflow_is_an_error() {
         let mut accumulator = ExactAccumulator::new(Output::IntegerSum);
-        accumulator
-            .update_batch(&[Arc::new(Int64Array::from(vec![i64::MAX - 1, 1]))])
-            .unwrap();
-        assert_eq!(
-            accumulator.evaluate().unwrap(),
-            ScalarValue::Int64(Some(i64::MAX))
-        );
-        accumulator
-            .update_batch(&[Arc::new(Int64Array::from(vec![1]))])
-            .unwrap();
-        assert!(
-            accumulator
-                .evaluate()
-                .unwrap_err()
-                .to_string()
-                .contains("no bigint")
-        );
+        accumulator.update_batch(&[Arc::new(Int64Array::from(vec![i64::MAX - 1, 1]))]).unwrap();
+        assert_eq!(accumulator.evaluate().unwrap(), ScalarValue::Int64(Some(i64::MAX)));
+        accumulator.update_batch(&[Arc::new(Int64Array::from(vec![1]))]).unwrap();
+        assert!(accumulator.evaluate().unwrap_err().to_string().contains("no bigint"));
     }
 
     #[test]
     fn states_merge_to_the_same_bits_in_any_order() {
-        let parts = [
-            [Some(1e16), Some(1.0)],
-            [Some(-1e16), Some(1e-8)],
-            [None, Some(0.1)],
-        ];
+        let parts = [[Some(1e16), Some(1.0)], [Some(-1e16), Some(1e-8)], [None, Some(0.1)]];
         let states: Vec<_> = parts
             .iter()
             .map(|part| {
                 let mut accumulator = ExactAccumulator::new(Output::Sum);
                 accumulator.update_batch(&column(part)).unwrap();
-                let ScalarValue::Binary(Some(state)) = accumulator.state().unwrap().remove(0)
-                else {
+                let ScalarValue::Binary(Some(state)) = accumulator.state().unwrap().remove(0) else {
                     panic!("no state")
                 };
                 state
@@ -175,31 +133,18 @@ mod tests {
         // math.fsum([1e16, 1.0, -1e16, 1e-8, 0.1])
         for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
             let mut merged = ExactAccumulator::new(Output::Sum);
-            let states: BinaryArray = order
-                .iter()
-                .map(|at| Some(states[*at].as_slice()))
-                .collect();
+            let states: BinaryArray = order.iter().map(|at| Some(states[*at].as_slice())).collect();
             merged.merge_batch(&[Arc::new(states)]).unwrap();
-            assert_eq!(
-                merged.evaluate().unwrap(),
-                ScalarValue::Float64(Some(1.100_000_01))
-            );
+            assert_eq!(merged.evaluate().unwrap(), ScalarValue::Float64(Some(1.100_000_01)));
         }
     }
 
     #[test]
     fn a_moving_window_forgets_what_left_it() {
         let mut accumulator = ExactAccumulator::new(Output::Sum);
-        accumulator
-            .update_batch(&column(&[Some(f64::NAN), Some(1e300), Some(0.5)]))
-            .unwrap();
-        accumulator
-            .retract_batch(&column(&[Some(f64::NAN), Some(1e300)]))
-            .unwrap();
-        assert_eq!(
-            accumulator.evaluate().unwrap(),
-            ScalarValue::Float64(Some(0.5))
-        );
+        accumulator.update_batch(&column(&[Some(f64::NAN), Some(1e300), Some(0.5)])).unwrap();
+        accumulator.retract_batch(&column(&[Some(f64::NAN), Some(1e300)])).unwrap();
+        assert_eq!(accumulator.evaluate().unwrap(), ScalarValue::Float64(Some(0.5)));
         accumulator.retract_batch(&column(&[Some(0.5)])).unwrap();
         assert_eq!(accumulator.evaluate().unwrap(), ScalarValue::Float64(None));
     }

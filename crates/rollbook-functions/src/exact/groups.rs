@@ -22,11 +22,7 @@ pub(crate) struct ExactGroups {
 
 impl ExactGroups {
     pub(crate) fn new(output: Output) -> Self {
-        Self {
-            sums: Vec::new(),
-            heap: 0,
-            output,
-        }
+        Self { sums: Vec::new(), heap: 0, output }
     }
 
     fn change(&mut self, group: usize, change: impl FnOnce(&mut Superaccumulator)) -> Result<()> {
@@ -41,9 +37,7 @@ impl ExactGroups {
 
     fn take(&mut self, emit_to: EmitTo) -> Vec<Superaccumulator> {
         let taken = emit_to.take_needed(&mut self.sums);
-        self.heap = self
-            .heap
-            .saturating_sub(taken.iter().map(Superaccumulator::heap_size).sum());
+        self.heap = self.heap.saturating_sub(taken.iter().map(Superaccumulator::heap_size).sum());
         taken
     }
 }
@@ -78,10 +72,7 @@ impl GroupsAccumulator for ExactGroups {
         total_num_groups: usize,
     ) -> Result<()> {
         let values = checked(values)?;
-        self.sums.resize_with(
-            total_num_groups.max(self.sums.len()),
-            Superaccumulator::default,
-        );
+        self.sums.resize_with(total_num_groups.max(self.sums.len()), Superaccumulator::default);
         for (row, group) in group_indices.iter().enumerate() {
             if counts(values, opt_filter, row) {
                 self.change(*group, |sum| add(sum, values, row))?;
@@ -90,17 +81,9 @@ impl GroupsAccumulator for ExactGroups {
         Ok(())
     }
 
-    fn merge_batch(
-        &mut self,
-        values: &[ArrayRef],
-        group_indices: &[usize],
-        total_num_groups: usize,
-    ) -> Result<()> {
+    fn merge_batch(&mut self, values: &[ArrayRef], group_indices: &[usize], total_num_groups: usize) -> Result<()> {
         let states = only(values)?.as_binary::<i32>();
-        self.sums.resize_with(
-            total_num_groups.max(self.sums.len()),
-            Superaccumulator::default,
-        );
+        self.sums.resize_with(total_num_groups.max(self.sums.len()), Superaccumulator::default);
         for (group, state) in group_indices.iter().zip(states) {
             let Some(state) = state else { continue };
             let Some(part) = Superaccumulator::from_bytes(state) else {
@@ -113,11 +96,7 @@ impl GroupsAccumulator for ExactGroups {
 
     fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
         let output = self.output;
-        let results = self
-            .take(emit_to)
-            .iter()
-            .map(|sum| output.of(sum))
-            .collect::<Result<Vec<_>>>()?;
+        let results = self.take(emit_to).iter().map(|sum| output.of(sum)).collect::<Result<Vec<_>>>()?;
         if results.is_empty() {
             return output.of(&Superaccumulator::default())?.to_array_of_size(0);
         }
@@ -126,17 +105,11 @@ impl GroupsAccumulator for ExactGroups {
 
     fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
         let mut states = BinaryBuilder::new();
-        self.take(emit_to)
-            .iter()
-            .for_each(|sum| states.append_value(sum.to_bytes()));
+        self.take(emit_to).iter().for_each(|sum| states.append_value(sum.to_bytes()));
         Ok(vec![Arc::new(states.finish())])
     }
 
-    fn convert_to_state(
-        &self,
-        values: &[ArrayRef],
-        opt_filter: Option<&BooleanArray>,
-    ) -> Result<Vec<ArrayRef>> {
+    fn convert_to_state(&self, values: &[ArrayRef], opt_filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
         let values = checked(values)?;
         let mut states = BinaryBuilder::new();
         for row in 0..values.len() {
@@ -169,14 +142,7 @@ mod tests {
     use super::*;
 
     fn columns() -> (Vec<ArrayRef>, Vec<usize>) {
-        let values = Float64Array::from(vec![
-            Some(1e16),
-            Some(0.1),
-            Some(1.0),
-            None,
-            Some(-1e16),
-            Some(0.2),
-        ]);
+        let values = Float64Array::from(vec![Some(1e16), Some(0.1), Some(1.0), None, Some(-1e16), Some(0.2)]);
         (vec![Arc::new(values)], vec![0, 1, 0, 1, 0, 1])
     }
 
@@ -191,10 +157,7 @@ mod tests {
         let mut sums = ExactGroups::new(Output::Sum);
         sums.update_batch(&values, &groups, None, 3).unwrap();
         assert!(sums.size() > 0);
-        assert_eq!(
-            sums.evaluate(EmitTo::All).unwrap().as_primitive(),
-            &expected()
-        );
+        assert_eq!(sums.evaluate(EmitTo::All).unwrap().as_primitive(), &expected());
     }
 
     #[test]
@@ -214,23 +177,12 @@ mod tests {
     fn a_filter_leaves_rows_out_and_first_groups_leave_early() {
         let (values, groups) = columns();
         let mut sums = ExactGroups::new(Output::Mean);
-        let filter = BooleanArray::from(vec![
-            Some(false),
-            Some(true),
-            Some(true),
-            Some(true),
-            None,
-            Some(true),
-        ]);
-        sums.update_batch(&values, &groups, Some(&filter), 2)
-            .unwrap();
+        let filter = BooleanArray::from(vec![Some(false), Some(true), Some(true), Some(true), None, Some(true)]);
+        sums.update_batch(&values, &groups, Some(&filter), 2).unwrap();
         let first = sums.evaluate(EmitTo::First(1)).unwrap();
         assert_eq!(first.as_primitive::<Float64Type>().value(0), 1.0);
         let second = sums.evaluate(EmitTo::All).unwrap();
-        assert_eq!(
-            second.as_primitive::<Float64Type>().value(0),
-            (0.1 + 0.2) / 2.0
-        );
+        assert_eq!(second.as_primitive::<Float64Type>().value(0), (0.1 + 0.2) / 2.0);
         assert_eq!(sums.evaluate(EmitTo::All).unwrap().len(), 0);
     }
 }

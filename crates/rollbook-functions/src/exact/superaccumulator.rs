@@ -118,36 +118,20 @@ impl Superaccumulator {
                 value if value > 0.0 => &mut self.infinite,
                 _ => &mut self.minus_infinite,
             };
-            *counter = if negate {
-                counter.wrapping_sub(1)
-            } else {
-                *counter + 1
-            };
+            *counter = if negate { counter.wrapping_sub(1) } else { *counter + 1 };
             return;
         }
         let bits = value.to_bits();
         let biased = (bits >> 52) & 0x7ff;
         let fraction = bits & ((1 << 52) - 1);
         // A subnormal has the exponent of the smallest normal and no hidden bit.
-        let significand = if biased == 0 {
-            fraction
-        } else {
-            fraction | (1 << 52)
-        };
+        let significand = if biased == 0 { fraction } else { fraction | (1 << 52) };
         let position = usize::try_from(biased.max(1) - 1).unwrap_or(0);
-        self.spread(
-            u128::from(significand),
-            position,
-            value.is_sign_negative() != negate,
-        );
+        self.spread(u128::from(significand), position, value.is_sign_negative() != negate);
     }
 
     fn accumulate_integer(&mut self, value: i64, negative: bool) {
-        self.spread(
-            u128::from(value.unsigned_abs()),
-            LOWEST_EXPONENT.unsigned_abs() as usize,
-            negative,
-        );
+        self.spread(u128::from(value.unsigned_abs()), LOWEST_EXPONENT.unsigned_abs() as usize, negative);
     }
 
     /// Adds `magnitude` times 2^(position - 1074); magnitudes have at most 64 bits.
@@ -220,44 +204,23 @@ impl Superaccumulator {
         let mut sum = self.clone();
         sum.propagate();
         // Two's complement carries make the sign that of the last chunk that is not zero.
-        let negative = sum
-            .chunks
-            .iter()
-            .rev()
-            .find(|chunk| **chunk != 0)
-            .is_some_and(|chunk| *chunk < 0);
+        let negative = sum.chunks.iter().rev().find(|chunk| **chunk != 0).is_some_and(|chunk| *chunk < 0);
         if negative {
             sum.chunks.iter_mut().for_each(|chunk| *chunk = -*chunk);
             sum.propagate();
         }
         let first = sum.chunks.iter().position(|chunk| *chunk != 0).unwrap_or(0);
-        let end = sum
-            .chunks
-            .iter()
-            .rposition(|chunk| *chunk != 0)
-            .map_or(first, |last| last + 1);
+        let end = sum.chunks.iter().rposition(|chunk| *chunk != 0).map_or(first, |last| last + 1);
         let kept = sum.chunks.get(first..end).unwrap_or_default();
-        (
-            negative,
-            sum.low + first,
-            kept.iter()
-                .map(|chunk| u32::try_from(*chunk).unwrap_or(0))
-                .collect(),
-        )
+        (negative, sum.low + first, kept.iter().map(|chunk| u32::try_from(*chunk).unwrap_or(0)).collect())
     }
 
     fn rounded(&self) -> Rounded {
         let (negative, low, chunks) = self.magnitude();
         let Some(last) = chunks.len().checked_sub(1) else {
-            return Rounded {
-                significand: 0.0,
-                exponent: 0,
-            };
+            return Rounded { significand: 0.0, exponent: 0 };
         };
-        let chunk = |back: usize| {
-            last.checked_sub(back)
-                .map_or(0, |at| u128::from(chunks[at]))
-        };
+        let chunk = |back: usize| last.checked_sub(back).map_or(0, |at| u128::from(chunks[at]));
         let window = (chunk(0) << 64) | (chunk(1) << 32) | chunk(2);
         let below = chunks.len() > 3 && chunks[..last - 2].iter().any(|chunk| *chunk != 0);
         let bits = CHUNK_BITS as i32;
@@ -272,10 +235,7 @@ impl Superaccumulator {
             significand += 1;
         }
         let significand = significand as f64;
-        Rounded {
-            significand: if negative { -significand } else { significand },
-            exponent: window_exponent + shift,
-        }
+        Rounded { significand: if negative { -significand } else { significand }, exponent: window_exponent + shift }
     }
 
     /// Returns NaN or an infinity where a value that is no finite number decides the sum.
@@ -302,11 +262,7 @@ impl Superaccumulator {
         self.decided().unwrap_or_else(|| {
             let rounded = self.rounded();
             let sum = scale(rounded.significand, rounded.exponent);
-            if sum.is_finite() {
-                sum / count
-            } else {
-                scale(rounded.significand / count, rounded.exponent)
-            }
+            if sum.is_finite() { sum / count } else { scale(rounded.significand / count, rounded.exponent) }
         })
     }
 
@@ -342,9 +298,7 @@ impl Superaccumulator {
     /// Reads what [`Self::to_bytes`] wrote; `None` for anything else.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (counters, rest) = bytes.split_at_checked(32)?;
-        let mut counters = counters
-            .chunks_exact(8)
-            .map(|word| word.try_into().map_or(0, u64::from_le_bytes));
+        let mut counters = counters.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_le_bytes));
         let (negative, rest) = rest.split_first()?;
         let (low, rest) = rest.split_first_chunk::<4>()?;
         let (words, []) = rest.as_chunks::<4>() else {
@@ -361,10 +315,7 @@ impl Superaccumulator {
             infinite: counters.next()?,
             minus_infinite: counters.next()?,
             low,
-            chunks: words
-                .iter()
-                .map(|word| sign * i64::from(u32::from_le_bytes(*word)))
-                .collect(),
+            chunks: words.iter().map(|word| sign * i64::from(u32::from_le_bytes(*word))).collect(),
             pending: 0,
         })
     }

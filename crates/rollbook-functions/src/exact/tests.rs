@@ -21,10 +21,7 @@ use super::superaccumulator::Superaccumulator;
 #[case::subnormal(&[5e-324, 5e-324], 1e-323)]
 #[case::subnormal_edge(&[2.225_073_858_507_201e-308, 5e-324], 2.225_073_858_507_201_4e-308)]
 fn sum_is_the_nearest_double(#[case] values: &[f64], #[case] expected: f64) {
-    assert_eq!(
-        Superaccumulator::sum_of(values.iter().copied()).to_bits(),
-        expected.to_bits()
-    );
+    assert_eq!(Superaccumulator::sum_of(values.iter().copied()).to_bits(), expected.to_bits());
 }
 
 #[rstest]
@@ -119,14 +116,10 @@ fn fsum(values: &[f64]) -> f64 {
 fn numbers() -> impl Strategy<Value = Vec<f64>> {
     let number = prop_oneof![
         -1.0..1.0f64,
-        (any::<i32>(), -300..300i32)
-            .prop_map(|(digits, exponent)| f64::from(digits) * 10f64.powi(exponent) / 1e10),
+        (any::<i32>(), -300..300i32).prop_map(|(digits, exponent)| f64::from(digits) * 10f64.powi(exponent) / 1e10),
         any::<u64>().prop_map(|bits| f64::from_bits(bits & !(1 << 62))),
     ];
-    proptest::collection::vec(
-        number.prop_filter("finite", |value| value.is_finite()),
-        0..60,
-    )
+    proptest::collection::vec(number.prop_filter("finite", |value| value.is_finite()), 0..60)
 }
 
 proptest! {

@@ -7,8 +7,7 @@ use datafusion_common::{Result, ScalarValue, exec_err, internal_err, plan_err};
 use datafusion_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion_expr::utils::{AggregateOrderSensitivity, format_state_name};
 use datafusion_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, GroupsAccumulator, ReversedUDAF,
-    Signature, Volatility,
+    Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, GroupsAccumulator, ReversedUDAF, Signature, Volatility,
 };
 
 use super::accumulator::ExactAccumulator;
@@ -65,19 +64,12 @@ impl ExactAggregate {
     }
 
     fn function(&self) -> &'static Function {
-        if self.is_mean {
-            &super::EXACT_AVG
-        } else {
-            &super::EXACT_SUM
-        }
+        if self.is_mean { &super::EXACT_AVG } else { &super::EXACT_SUM }
     }
 
     fn output(&self, args: &AccumulatorArgs) -> Result<Output> {
         if args.is_distinct {
-            return plan_err!(
-                "{} takes no DISTINCT: select the distinct values below it",
-                self.name
-            );
+            return plan_err!("{} takes no DISTINCT: select the distinct values below it", self.name);
         }
         Ok(match args.return_type() {
             DataType::Int64 => Output::IntegerSum,
@@ -98,14 +90,11 @@ impl AggregateUDFImpl for ExactAggregate {
 
     fn coerce_types(&self, arg_types: &[DataType]) -> Result<Vec<DataType>> {
         check_count(self.function(), arg_types.len())?;
-        let coerced = arg_types
-            .iter()
-            .enumerate()
-            .map(|(position, given)| match given {
-                given if given.is_integer() => Ok(DataType::Int64),
-                given if given.is_numeric() || given.is_null() => Ok(DataType::Float64),
-                other => wrong_type(self.function(), position, "a number", other),
-            });
+        let coerced = arg_types.iter().enumerate().map(|(position, given)| match given {
+            given if given.is_integer() => Ok(DataType::Int64),
+            given if given.is_numeric() || given.is_null() => Ok(DataType::Float64),
+            other => wrong_type(self.function(), position, "a number", other),
+        });
         coerced.collect()
     }
 
@@ -122,21 +111,14 @@ impl AggregateUDFImpl for ExactAggregate {
     }
 
     fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
-        Ok(vec![Arc::new(Field::new(
-            format_state_name(args.name, "exact"),
-            DataType::Binary,
-            true,
-        ))])
+        Ok(vec![Arc::new(Field::new(format_state_name(args.name, "exact"), DataType::Binary, true))])
     }
 
     fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
         !args.is_distinct
     }
 
-    fn create_groups_accumulator(
-        &self,
-        args: AccumulatorArgs,
-    ) -> Result<Box<dyn GroupsAccumulator>> {
+    fn create_groups_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {
         Ok(Box::new(ExactGroups::new(self.output(&args)?)))
     }
 

@@ -15,23 +15,13 @@ pub(super) struct Link {
 }
 
 /// Returns the link of each row, in the order of rows; no call id is null.
-pub(super) fn chains(
-    call_ids: &StringArray,
-    parents: &StringArray,
-    extends: &BooleanArray,
-) -> Vec<Link> {
+pub(super) fn chains(call_ids: &StringArray, parents: &StringArray, extends: &BooleanArray) -> Vec<Link> {
     let mut first_row: HashMap<&str, usize> = HashMap::with_capacity(call_ids.len());
     let mut is_continued = vec![false; call_ids.len()];
     let mut links: Vec<Link> = Vec::with_capacity(call_ids.len());
     for row in 0..call_ids.len() {
-        let parent = parents
-            .is_valid(row)
-            .then(|| first_row.get(parents.value(row)).copied())
-            .flatten();
-        let alone = Link {
-            root: row,
-            index: 0,
-        };
+        let parent = parents.is_valid(row).then(|| first_row.get(parents.value(row)).copied()).flatten();
+        let alone = Link { root: row, index: 0 };
         let link = match first_row.entry(call_ids.value(row)) {
             Entry::Occupied(_) => alone,
             Entry::Vacant(place) => {
@@ -40,10 +30,7 @@ pub(super) fn chains(
                 match parent.filter(|parent| extends && !is_continued[*parent]) {
                     Some(parent) => {
                         is_continued[parent] = true;
-                        Link {
-                            root: links[parent].root,
-                            index: links[parent].index + 1,
-                        }
+                        Link { root: links[parent].root, index: links[parent].index + 1 }
                     }
                     None => alone,
                 }
@@ -66,10 +53,7 @@ mod tests {
         let ids: StringArray = calls.iter().map(|call| Some(call.0.as_str())).collect();
         let parents: StringArray = calls.iter().map(|call| call.1.as_deref()).collect();
         let extends: BooleanArray = calls.iter().map(|call| call.2).collect();
-        chains(&ids, &parents, &extends)
-            .iter()
-            .map(|link| (link.root, link.index))
-            .collect()
+        chains(&ids, &parents, &extends).iter().map(|link| (link.root, link.index)).collect()
     }
 
     /// The rule, read backwards from each call: is it the one that continues its parent, and if so, where is the parent?

@@ -21,11 +21,7 @@ pub(crate) use chain_root::CHAIN_ROOT;
 const PARAMS: &[Param] = &[
     Param::required("call_id", "varchar", "The call."),
     Param::required("parent_call_id", "varchar", "Its parent, or null."),
-    Param::required(
-        "extends",
-        "boolean",
-        "Whether its prompt extends the parent's whole context; null is false.",
-    ),
+    Param::required("extends", "boolean", "Whether its prompt extends the parent's whole context; null is false."),
 ];
 
 /// The rules of both functions, for the documentation.

@@ -6,9 +6,7 @@ use arrow::array::{Array, ArrayRef, AsArray, Int32Array, StringArray};
 use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion_common::{Result, exec_err, internal_err};
 use datafusion_expr::function::{PartitionEvaluatorArgs, WindowUDFFieldArgs};
-use datafusion_expr::{
-    Documentation, PartitionEvaluator, Signature, Volatility, WindowUDF, WindowUDFImpl,
-};
+use datafusion_expr::{Documentation, PartitionEvaluator, Signature, Volatility, WindowUDF, WindowUDFImpl};
 
 use super::chains::chains;
 use crate::argument::{boolean_type, check_count, id_type};
@@ -58,20 +56,14 @@ impl WindowUDFImpl for ChainWindow {
     fn coerce_types(&self, arg_types: &[DataType]) -> Result<Vec<DataType>> {
         let function = function(self.told);
         check_count(function, arg_types.len())?;
-        let types = arg_types
-            .iter()
-            .enumerate()
-            .map(|(position, given)| match position {
-                2 => boolean_type(function, position, given),
-                _ => id_type(function, position, given),
-            });
+        let types = arg_types.iter().enumerate().map(|(position, given)| match position {
+            2 => boolean_type(function, position, given),
+            _ => id_type(function, position, given),
+        });
         types.collect()
     }
 
-    fn partition_evaluator(
-        &self,
-        _args: PartitionEvaluatorArgs,
-    ) -> Result<Box<dyn PartitionEvaluator>> {
+    fn partition_evaluator(&self, _args: PartitionEvaluatorArgs) -> Result<Box<dyn PartitionEvaluator>> {
         Ok(Box::new(ChainEvaluator { told: self.told }))
     }
 
@@ -99,11 +91,9 @@ impl PartitionEvaluator for ChainEvaluator {
         let [call_ids, parents, extends] = values else {
             return internal_err!("{name} over {} columns", values.len());
         };
-        let (Some(call_ids), Some(parents), Some(extends)) = (
-            call_ids.as_string_opt::<i32>(),
-            parents.as_string_opt::<i32>(),
-            extends.as_boolean_opt(),
-        ) else {
+        let (Some(call_ids), Some(parents), Some(extends)) =
+            (call_ids.as_string_opt::<i32>(), parents.as_string_opt::<i32>(), extends.as_boolean_opt())
+        else {
             return internal_err!("{name} over columns of other types");
         };
         if call_ids.null_count() > 0 {
@@ -111,18 +101,8 @@ impl PartitionEvaluator for ChainEvaluator {
         }
         let links = chains(call_ids, parents, extends);
         Ok(match self.told {
-            Told::Root => Arc::new(
-                links
-                    .iter()
-                    .map(|link| Some(call_ids.value(link.root)))
-                    .collect::<StringArray>(),
-            ),
-            Told::Index => Arc::new(
-                links
-                    .iter()
-                    .map(|link| Some(link.index))
-                    .collect::<Int32Array>(),
-            ),
+            Told::Root => Arc::new(links.iter().map(|link| Some(call_ids.value(link.root))).collect::<StringArray>()),
+            Told::Index => Arc::new(links.iter().map(|link| Some(link.index)).collect::<Int32Array>()),
         })
     }
 }

@@ -12,25 +12,15 @@ use crate::argument::wrong_type;
 use crate::function::Function;
 
 /// Returns the type that a list of tokens is read as.
-pub(super) fn token_list_type(
-    function: &Function,
-    position: usize,
-    given: &DataType,
-) -> Result<DataType> {
+pub(super) fn token_list_type(function: &Function, position: usize, given: &DataType) -> Result<DataType> {
     let cast = |value: &DataType| value.is_integer() || value.is_null();
     let list = || DataType::List(Arc::new(Field::new_list_field(DataType::Int32, true)));
     match given {
-        DataType::List(item) | DataType::LargeList(item)
-            if item.data_type() == &DataType::Int32 =>
-        {
-            Ok(given.clone())
+        DataType::List(item) | DataType::LargeList(item) if item.data_type() == &DataType::Int32 => Ok(given.clone()),
+        DataType::LargeList(item) if cast(item.data_type()) => {
+            Ok(DataType::LargeList(Arc::new(Field::new_list_field(DataType::Int32, true))))
         }
-        DataType::LargeList(item) if cast(item.data_type()) => Ok(DataType::LargeList(Arc::new(
-            Field::new_list_field(DataType::Int32, true),
-        ))),
-        DataType::List(item) | DataType::FixedSizeList(item, _) if cast(item.data_type()) => {
-            Ok(list())
-        }
+        DataType::List(item) | DataType::FixedSizeList(item, _) if cast(item.data_type()) => Ok(list()),
         DataType::Null => Ok(list()),
         other => wrong_type(function, position, "a list of token ids", other),
     }
@@ -72,12 +62,7 @@ impl TokenLists {
         let Some(tokens) = values.as_primitive_opt::<Int32Type>() else {
             return internal_err!("a token list of {}", values.data_type());
         };
-        Ok(Self {
-            offsets,
-            tokens: tokens.clone(),
-            nulls: array.nulls().cloned(),
-            is_scalar,
-        })
+        Ok(Self { offsets, tokens: tokens.clone(), nulls: array.nulls().cloned(), is_scalar })
     }
 
     /// Returns the tokens of a row; `None` where the list is null. A null within the list is an error.
@@ -103,28 +88,20 @@ impl TokenLists {
 }
 
 fn bound<T: Copy + TryInto<usize>>(offset: Option<&T>) -> usize {
-    offset
-        .and_then(|offset| (*offset).try_into().ok())
-        .unwrap_or(0)
+    offset.and_then(|offset| (*offset).try_into().ok()).unwrap_or(0)
 }
 
 /// Returns the result of a call: one value where every argument was one.
 pub(super) fn result(array: ArrayRef, arguments: &[ColumnarValue]) -> Result<ColumnarValue> {
-    let all_scalar = arguments
-        .iter()
-        .all(|argument| matches!(argument, ColumnarValue::Scalar(_)));
+    let all_scalar = arguments.iter().all(|argument| matches!(argument, ColumnarValue::Scalar(_)));
     if all_scalar && array.len() == 1 {
-        return Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(
-            &array, 0,
-        )?));
+        return Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&array, 0)?));
     }
     Ok(ColumnarValue::Array(array))
 }
 
 /// Returns how many rows a call has to answer for: one where every argument is one value.
 pub(super) fn rows(number_rows: usize, arguments: &[ColumnarValue]) -> usize {
-    let all_scalar = arguments
-        .iter()
-        .all(|argument| matches!(argument, ColumnarValue::Scalar(_)));
+    let all_scalar = arguments.iter().all(|argument| matches!(argument, ColumnarValue::Scalar(_)));
     if all_scalar { 1 } else { number_rows }
 }

@@ -7,18 +7,9 @@ const BLOCK: usize = 256;
 pub(super) fn common_prefix(left: &[i32], right: &[i32]) -> usize {
     let shorter = left.len().min(right.len());
     let (left, right) = (&left[..shorter], &right[..shorter]);
-    let equal_blocks = left
-        .chunks(BLOCK)
-        .zip(right.chunks(BLOCK))
-        .take_while(|(a, b)| a == b)
-        .count();
+    let equal_blocks = left.chunks(BLOCK).zip(right.chunks(BLOCK)).take_while(|(a, b)| a == b).count();
     let start = (equal_blocks * BLOCK).min(shorter);
-    start
-        + left[start..]
-            .iter()
-            .zip(&right[start..])
-            .take_while(|(a, b)| a == b)
-            .count()
+    start + left[start..].iter().zip(&right[start..]).take_while(|(a, b)| a == b).count()
 }
 
 #[cfg(test)]

@@ -21,11 +21,7 @@ pub(crate) struct Cursor<'a> {
 
 impl<'a> Cursor<'a> {
     pub(crate) fn new(text: &'a str) -> Self {
-        Self {
-            text,
-            at: 0,
-            depth: 0,
-        }
+        Self { text, at: 0, depth: 0 }
     }
 
     fn bytes(&self) -> &'a [u8] {
@@ -48,18 +44,11 @@ impl<'a> Cursor<'a> {
     }
 
     fn broken(&self, expected: &str) -> Fault {
-        let found = match self
-            .text
-            .get(self.at..)
-            .and_then(|rest| rest.chars().next())
-        {
+        let found = match self.text.get(self.at..).and_then(|rest| rest.chars().next()) {
             Some(found) => format!("{found:?}"),
             None => "the end".to_owned(),
         };
-        Fault::new(format!(
-            "broken JSON at byte {}: expected {expected}, found {found}",
-            self.at
-        ))
+        Fault::new(format!("broken JSON at byte {}: expected {expected}, found {found}", self.at))
     }
 
     fn take(&mut self, byte: u8, expected: &str) -> Parse<()> {
@@ -72,28 +61,19 @@ impl<'a> Cursor<'a> {
 
     /// Checks that nothing but white space is left.
     pub(crate) fn end(&mut self) -> Parse<()> {
-        if self.peek().is_none() {
-            Ok(())
-        } else {
-            Err(self.broken("the end of the line"))
-        }
+        if self.peek().is_none() { Ok(()) } else { Err(self.broken("the end of the line")) }
     }
 
     fn deeper(&mut self) -> Parse<()> {
         self.depth += 1;
         if self.depth > DEPTH_LIMIT {
-            return Err(Fault::new(format!(
-                "nested deeper than the limit of {DEPTH_LIMIT} levels"
-            )));
+            return Err(Fault::new(format!("nested deeper than the limit of {DEPTH_LIMIT} levels")));
         }
         Ok(())
     }
 
     /// Walks an object; `member` must read the value of each key.
-    pub(crate) fn object(
-        &mut self,
-        mut member: impl FnMut(&mut Self, Cow<'a, str>) -> Parse<()>,
-    ) -> Parse<()> {
+    pub(crate) fn object(&mut self, mut member: impl FnMut(&mut Self, Cow<'a, str>) -> Parse<()>) -> Parse<()> {
         self.take(b'{', "an object")?;
         self.deeper()?;
         if self.peek() == Some(b'}') {
@@ -116,10 +96,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Walks an array; `item` must read each item.
-    pub(crate) fn array(
-        &mut self,
-        mut item: impl FnMut(&mut Self, usize) -> Parse<()>,
-    ) -> Parse<()> {
+    pub(crate) fn array(&mut self, mut item: impl FnMut(&mut Self, usize) -> Parse<()>) -> Parse<()> {
         self.take(b'[', "an array")?;
         self.deeper()?;
         if self.peek() == Some(b']') {
@@ -133,9 +110,7 @@ impl<'a> Cursor<'a> {
                     break;
                 }
                 if index == LIST_LIMIT {
-                    return Err(Fault::new(format!(
-                        "a list of more than the limit of {LIST_LIMIT} items"
-                    )));
+                    return Err(Fault::new(format!("a list of more than the limit of {LIST_LIMIT} items")));
                 }
             }
         }
@@ -159,11 +134,7 @@ impl<'a> Cursor<'a> {
     /// Reads an array of plain integers straight into `values`, the hot path of every import.
     ///
     /// Anything but a plain integer of int32 is left to `slow`, which reads it or says what is wrong with it.
-    pub(crate) fn ids(
-        &mut self,
-        values: &mut Vec<i32>,
-        mut slow: impl FnMut(&mut Self) -> Parse<i32>,
-    ) -> Parse<()> {
+    pub(crate) fn ids(&mut self, values: &mut Vec<i32>, mut slow: impl FnMut(&mut Self) -> Parse<i32>) -> Parse<()> {
         self.take(b'[', "an array")?;
         self.deeper()?;
         if self.peek() == Some(b']') {
@@ -180,9 +151,7 @@ impl<'a> Cursor<'a> {
                 break;
             }
             if values.len() - start >= LIST_LIMIT {
-                return Err(Fault::new(format!(
-                    "a list of more than the limit of {LIST_LIMIT} items"
-                )));
+                return Err(Fault::new(format!("a list of more than the limit of {LIST_LIMIT} items")));
             }
         }
         self.depth -= 1;
@@ -201,11 +170,7 @@ impl<'a> Cursor<'a> {
             }
             self.at = at;
             let mut value = 0_i32;
-            while let Some(digit) = bytes
-                .get(at)
-                .map(|byte| byte.wrapping_sub(b'0'))
-                .filter(|&digit| digit < 10)
-            {
+            while let Some(digit) = bytes.get(at).map(|byte| byte.wrapping_sub(b'0')).filter(|&digit| digit < 10) {
                 if at - self.at == 9 {
                     return false;
                 }
@@ -217,10 +182,7 @@ impl<'a> Cursor<'a> {
                 return false;
             }
             match bytes.get(at) {
-                Some(b',')
-                    if matches!(bytes.get(at + 1), Some(b' ' | b'0'..=b'9'))
-                        && values.len() < LIST_LIMIT =>
-                {
+                Some(b',') if matches!(bytes.get(at + 1), Some(b' ' | b'0'..=b'9')) && values.len() < LIST_LIMIT => {
                     values.push(value);
                     at += 1;
                 }
@@ -290,9 +252,7 @@ impl<'a> Cursor<'a> {
             }
             self.some_digits()?;
         }
-        if self.byte().is_some_and(|byte| {
-            byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'+' | b'-')
-        }) {
+        if self.byte().is_some_and(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'+' | b'-')) {
             return Err(self.broken("the end of a number"));
         }
         Ok(&self.text[start..self.at])
@@ -307,11 +267,7 @@ impl<'a> Cursor<'a> {
     fn some_digits(&mut self) -> Parse<()> {
         let start = self.at;
         self.digits();
-        if self.at == start {
-            Err(self.broken("a digit"))
-        } else {
-            Ok(())
-        }
+        if self.at == start { Err(self.broken("a digit")) } else { Ok(()) }
     }
 
     /// Reads a string; it is copied only where it holds an escape.
@@ -375,11 +331,7 @@ impl<'a> Cursor<'a> {
                     self.at += 1;
                     self.deeper()?;
                     let bit = 1 << (self.depth - outer - 1);
-                    objects = if open == b'{' {
-                        objects | bit
-                    } else {
-                        objects & !bit
-                    };
+                    objects = if open == b'{' { objects | bit } else { objects & !bit };
                     match self.peek() {
                         Some(close) if close == open + 2 => {
                             self.at += 1;
@@ -458,11 +410,7 @@ mod tests {
     #[case("", false)]
     fn only_json_passes(#[case] text: &str, #[case] is_good: bool) {
         let mut cursor = Cursor::new(text);
-        assert_eq!(
-            cursor.skip().and_then(|_| cursor.end()).is_ok(),
-            is_good,
-            "{text}"
-        );
+        assert_eq!(cursor.skip().and_then(|_| cursor.end()).is_ok(), is_good, "{text}");
     }
 
     #[test]

@@ -19,10 +19,7 @@ pub(crate) type Parse<T> = Result<T, Fault>;
 
 impl Fault {
     pub(crate) fn new(reason: impl Into<String>) -> Self {
-        Self(Box::new(Parts {
-            path: String::new(),
-            reason: reason.into(),
-        }))
+        Self(Box::new(Parts { path: String::new(), reason: reason.into() }))
     }
 
     pub(crate) fn at_key(mut self, key: &str) -> Self {

@@ -30,13 +30,7 @@ pub(crate) struct Lines<R> {
 
 impl<R: BufRead> Lines<R> {
     pub(crate) fn new(reader: R, limit: usize) -> Self {
-        Self {
-            reader,
-            limit,
-            buffer: Vec::new(),
-            number: 0,
-            bytes: 0,
-        }
+        Self { reader, limit, buffer: Vec::new(), number: 0, bytes: 0 }
     }
 
     /// Returns the number of the line last returned, from 1.
@@ -59,18 +53,12 @@ impl<R: BufRead> Lines<R> {
             return Ok(None);
         }
         if length > self.limit as u64 {
-            return Ok(Some(Line::TooLong {
-                start: &self.buffer,
-                length,
-            }));
+            return Ok(Some(Line::TooLong { start: &self.buffer, length }));
         }
         let content = self.content();
         Ok(Some(match std::str::from_utf8(content) {
             Ok(text) => Line::Text(text),
-            Err(error) => Line::NotText {
-                bytes: content,
-                valid_up_to: error.valid_up_to(),
-            },
+            Err(error) => Line::NotText { bytes: content, valid_up_to: error.valid_up_to() },
         }))
     }
 
@@ -79,9 +67,7 @@ impl<R: BufRead> Lines<R> {
         self.buffer.clear();
         self.buffer.shrink_to(KEPT_CAPACITY);
         let most = self.limit as u64 + 1;
-        let read = (&mut self.reader)
-            .take(most)
-            .read_until(b'\n', &mut self.buffer)? as u64;
+        let read = (&mut self.reader).take(most).read_until(b'\n', &mut self.buffer)? as u64;
         let mut length = read;
         if read == most && self.buffer.last() != Some(&b'\n') {
             self.buffer.truncate(crate::RAW_LIMIT);
@@ -121,11 +107,7 @@ impl<R: BufRead> Lines<R> {
     fn content(&self) -> &[u8] {
         let line = self.buffer.strip_suffix(b"\n").unwrap_or(&self.buffer);
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        if self.number == 1 {
-            line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line)
-        } else {
-            line
-        }
+        if self.number == 1 { line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line) } else { line }
     }
 }
 

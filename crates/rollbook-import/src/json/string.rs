@@ -19,11 +19,7 @@ pub(super) fn plain_length(bytes: &[u8]) -> usize {
         length += 8;
     }
     let is_stop = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..=0x1f);
-    length
-        + bytes[length..]
-            .iter()
-            .position(is_stop)
-            .unwrap_or(bytes.len() - length)
+    length + bytes[length..].iter().position(is_stop).unwrap_or(bytes.len() - length)
 }
 
 /// Decodes the inside of a string whose escapes have been checked.
@@ -60,17 +56,11 @@ fn unicode(rest: &str) -> Parse<(char, usize)> {
     if let Some(decoded) = char::from_u32(high) {
         return Ok((decoded, 4));
     }
-    let low = rest
-        .get(4..10)
-        .and_then(|text| text.strip_prefix("\\u"))
-        .and_then(unit)
-        .ok_or_else(lone)?;
+    let low = rest.get(4..10).and_then(|text| text.strip_prefix("\\u")).and_then(unit).ok_or_else(lone)?;
     if !(0xd800..0xdc00).contains(&high) || !(0xdc00..0xe000).contains(&low) {
         return Err(lone());
     }
-    char::from_u32(0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00))
-        .map(|decoded| (decoded, 10))
-        .ok_or_else(lone)
+    char::from_u32(0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00)).map(|decoded| (decoded, 10)).ok_or_else(lone)
 }
 
 #[cfg(test)]

@@ -157,10 +157,7 @@ mod tests {
     use super::*;
 
     #[rstest]
-    #[case(
-        "{ \"a b\" : [ 1.50, \"x \\\" y\" ] }",
-        "{\"a b\":[1.50,\"x \\\" y\"]}"
-    )]
+    #[case("{ \"a b\" : [ 1.50, \"x \\\" y\" ] }", "{\"a b\":[1.50,\"x \\\" y\"]}")]
     #[case("[NaN, -Infinity,Infinity]", "[\"NaN\",\"-Infinity\",\"Infinity\"]")]
     #[case(" 1e400 ", "1e400")]
     #[case("-Infinity", "\"-Infinity\"")]
@@ -173,8 +170,7 @@ mod tests {
     #[test]
     fn cut_members_are_gone_and_the_rest_stays_in_order() {
         let mut out = String::new();
-        let raw =
-            r#"{"id": 1, "ids": [1, 2], "choices": [{"t": "x", "ids": [3], "k": {"ids": 4}}, 5]}"#;
+        let raw = r#"{"id": 1, "ids": [1, 2], "choices": [{"t": "x", "ids": [3], "k": {"ids": 4}}, 5]}"#;
         without(raw, &[&["ids"], &["choices", "*", "ids"]], &mut out).unwrap();
         assert_eq!(out, r#"{"id":1,"choices":[{"t":"x","k":{"ids":4}},5]}"#);
     }
@@ -182,12 +178,8 @@ mod tests {
     #[test]
     fn items_are_cut_by_index() {
         let mut out = String::new();
-        without(
-            r#"{"c": [{"a": 1}, {"a": 2, "b": 3}, 4]}"#,
-            &[&["c", "0"], &["c", "2"], &["c", "*", "a"]],
-            &mut out,
-        )
-        .unwrap();
+        without(r#"{"c": [{"a": 1}, {"a": 2, "b": 3}, 4]}"#, &[&["c", "0"], &["c", "2"], &["c", "*", "a"]], &mut out)
+            .unwrap();
         assert_eq!(out, r#"{"c":[{"b":3}]}"#);
     }
 
@@ -196,9 +188,6 @@ mod tests {
         let mut out = String::new();
         quote("a\"\\\n\u{1}é", &mut out);
         assert_eq!(out, "\"a\\\"\\\\\\n\\u0001é\"");
-        assert_eq!(
-            serde_json::from_str::<String>(&out).unwrap(),
-            "a\"\\\n\u{1}é"
-        );
+        assert_eq!(serde_json::from_str::<String>(&out).unwrap(), "a\"\\\n\u{1}é");
     }
 }

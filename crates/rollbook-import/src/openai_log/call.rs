@@ -35,11 +35,7 @@ impl LogLines {
         Ok(())
     }
 
-    fn metadata<'a>(
-        &mut self,
-        read: &Read<'a>,
-        extra: &mut Vec<(Cow<'a, str>, String)>,
-    ) -> Parse<()> {
+    fn metadata<'a>(&mut self, read: &Read<'a>, extra: &mut Vec<(Cow<'a, str>, String)>) -> Parse<()> {
         for (key, raw) in &read.exchange.metadata {
             let name = key.as_ref();
             if keys::CALLS.contains(&name) {
@@ -58,36 +54,23 @@ impl LogLines {
     /// Notes a member that no rule names, once.
     fn name(&mut self, member: String) {
         if self.named.len() < NAMED_MEMBERS && !self.named.contains(&member) {
-            self.notes
-                .push(format!("{member}: no column, kept in extra"));
+            self.notes.push(format!("{member}: no column, kept in extra"));
             self.named.insert(member);
         }
     }
 
     /// The call's own id, its place among choices and its parent.
-    fn place<'a>(
-        &mut self,
-        read: &Read<'a>,
-        position: usize,
-        extra: &mut Vec<(Cow<'a, str>, String)>,
-    ) -> Parse<()> {
+    fn place<'a>(&mut self, read: &Read<'a>, position: usize, extra: &mut Vec<(Cow<'a, str>, String)>) -> Parse<()> {
         let calls = &mut self.calls;
         let choice = &read.response.choices[position];
         let plain = &read.identity.call;
         let has_several = read.response.choices.len() > 1;
-        let index = choice
-            .index
-            .or_else(|| i64::try_from(position).ok())
-            .unwrap_or_default();
+        let index = choice.index.or_else(|| i64::try_from(position).ok()).unwrap_or_default();
         if has_several {
-            calls
-                .column("call_id")?
-                .push_text(&format!("{plain}/{index}"))?;
+            calls.column("call_id")?.push_text(&format!("{plain}/{index}"))?;
             calls.column("choice_index")?.push_long(index)?;
             if let Some(selected) = read.selected {
-                calls
-                    .column("is_selected")?
-                    .push_boolean(selected == index)?;
+                calls.column("is_selected")?.push_boolean(selected == index)?;
             }
         } else {
             calls.column("call_id")?.push_text(plain)?;
@@ -107,18 +90,10 @@ impl LogLines {
         Ok(())
     }
 
-    fn tokens<'a>(
-        &mut self,
-        read: &Read<'a>,
-        position: usize,
-        extra: &mut Vec<(Cow<'a, str>, String)>,
-    ) -> Parse<()> {
+    fn tokens<'a>(&mut self, read: &Read<'a>, position: usize, extra: &mut Vec<(Cow<'a, str>, String)>) -> Parse<()> {
         let calls = &mut self.calls;
         let choice = &read.response.choices[position];
-        let engine_prompt = choice
-            .prompt_ids
-            .as_ref()
-            .or(read.response.prompt_ids.as_ref());
+        let engine_prompt = choice.prompt_ids.as_ref().or(read.response.prompt_ids.as_ref());
         let (prompt, exactness) = match (engine_prompt, &read.request.prompt_ids) {
             (Some(ids), _) => (Some(ids), "engine"),
             (None, Some(ids)) => (Some(ids), "assumed"),
@@ -129,25 +104,18 @@ impl LogLines {
         }
         calls.column("prompt_exactness")?.push_text(exactness)?;
         if let (false, Some(sent)) = (calls.is_given("prompt_sent_len"), &read.request.prompt_ids) {
-            calls
-                .column("prompt_sent_len")?
-                .push_long(i64::try_from(sent.len()).unwrap_or(i64::MAX))?;
+            calls.column("prompt_sent_len")?.push_long(i64::try_from(sent.len()).unwrap_or(i64::MAX))?;
         }
         let output = choice.ids.as_ref().or(choice.logprob_ids.as_ref());
         if let Some(ids) = output {
             calls.column("output_token_ids")?.push_ids(ids)?;
         }
-        calls
-            .column("output_exactness")?
-            .push_text(if output.is_some() { "engine" } else { "absent" })?;
+        calls.column("output_exactness")?.push_text(if output.is_some() { "engine" } else { "absent" })?;
         let Some(logprobs) = &choice.logprobs else {
             return calls.column("logprobs_source")?.push_text("absent");
         };
         let is_theirs = output.is_none_or(|ids| ids.len() == logprobs.len())
-            && choice
-                .logprob_ids
-                .as_ref()
-                .is_none_or(|beside| output == Some(beside));
+            && choice.logprob_ids.as_ref().is_none_or(|beside| output == Some(beside));
         if is_theirs {
             calls.column("output_logprobs")?.push_floats(logprobs)?;
             return calls.column("logprobs_source")?.push_text("engine");
@@ -164,19 +132,11 @@ impl LogLines {
         let choice = &response.choices[position];
         let usage = choice.usage.unwrap_or(response.usage);
         // With several choices the server counts their tokens together.
-        let output = usage
-            .output
-            .filter(|_| choice.usage.is_some() || response.choices.len() == 1);
+        let output = usage.output.filter(|_| choice.usage.is_some() || response.choices.len() == 1);
         let texts = [
             ("protocol", response.protocol),
-            (
-                "response_id",
-                choice.id.as_deref().or(response.id.as_deref()),
-            ),
-            (
-                "model",
-                response.model.as_deref().or(read.request.model.as_deref()),
-            ),
+            ("response_id", choice.id.as_deref().or(response.id.as_deref())),
+            ("model", response.model.as_deref().or(read.request.model.as_deref())),
             ("output_text", choice.text.as_deref()),
             ("parsed", choice.parsed.as_deref()),
             ("finish_reason", choice.finish_reason.as_deref()),
@@ -198,17 +158,10 @@ impl LogLines {
         ];
         for (name, value) in numbers {
             if let Some(value) = value {
-                calls
-                    .column(name)?
-                    .push_long(value)
-                    .map_err(|fault| fault.at_key("response"))?;
+                calls.column(name)?.push_long(value).map_err(|fault| fault.at_key("response"))?;
             }
         }
-        let versions = if choice.versions.spans.is_empty() {
-            &response.versions
-        } else {
-            &choice.versions
-        };
+        let versions = if choice.versions.spans.is_empty() { &response.versions } else { &choice.versions };
         if versions.has_label || choice.versions.has_label {
             self.label();
         }
@@ -223,9 +176,7 @@ impl LogLines {
     fn label(&mut self) {
         let member = "weight_version".to_owned();
         if self.named.insert(member) {
-            self.notes.push(
-                "weight_version: a label that is no integer, kept in response alone".to_owned(),
-            );
+            self.notes.push("weight_version: a label that is no integer, kept in response alone".to_owned());
         }
     }
 
@@ -236,16 +187,10 @@ impl LogLines {
         if !self.calls.is_given("policy_spans") {
             let items: Vec<_> = spans
                 .iter()
-                .map(|(start, version)| {
-                    format!("{{\"start\":{start},\"policy_version\":{version}}}")
-                })
+                .map(|(start, version)| format!("{{\"start\":{start},\"policy_version\":{version}}}"))
                 .collect();
             self.calls.clear("policy_spans");
-            read_into(
-                &mut self.calls,
-                "policy_spans",
-                &format!("[{}]", items.join(",")),
-            )?;
+            read_into(&mut self.calls, "policy_spans", &format!("[{}]", items.join(",")))?;
         }
         let first = spans.iter().find(|(start, _)| *start == 0);
         if let (false, Some((_, version))) = (self.calls.is_given("policy_version"), first) {
@@ -265,27 +210,17 @@ impl LogLines {
         if let Some(sampling) = &request.sampling {
             calls.column("sampling")?.push_text(sampling)?;
         }
-        for (name, value) in [
-            ("temperature", &request.temperature),
-            ("top_p", &request.top_p),
-        ] {
+        for (name, value) in [("temperature", &request.temperature), ("top_p", &request.top_p)] {
             if let Some(value) = value {
                 read_into(calls, name, value)?;
             }
         }
-        for (name, value) in [
-            ("top_k", request.top_k),
-            ("max_tokens", request.max_tokens),
-            ("seed", request.seed),
-        ] {
+        for (name, value) in [("top_k", request.top_k), ("max_tokens", request.max_tokens), ("seed", request.seed)] {
             if let Some(value) = value {
                 calls.column(name)?.push_long(value)?;
             }
         }
-        for (name, value) in [
-            ("started_at", read.exchange.started_at),
-            ("finished_at", read.exchange.finished_at),
-        ] {
+        for (name, value) in [("started_at", read.exchange.started_at), ("finished_at", read.exchange.finished_at)] {
             if let Some(value) = value {
                 read_into(calls, name, value)?;
             }
@@ -299,6 +234,5 @@ pub(super) fn read_into(rows: &mut RowBatch, name: &str, raw: &str) -> Parse<()>
     let Some(at) = rows.find(name) else {
         return Err(Fault::new("no such column").at_key(name));
     };
-    rows.read(at, &mut Cursor::new(raw))
-        .map_err(|fault| fault.at_key(name))
+    rows.read(at, &mut Cursor::new(raw)).map_err(|fault| fault.at_key(name))
 }

@@ -44,8 +44,7 @@ pub(super) struct Several {
 impl Several {
     /// Adds a call with several choices, should the scan have missed it.
     pub(super) fn add(&mut self, identity: &Identity, selected: Option<i64>) {
-        self.selected
-            .insert(stand_in(identity.run.as_deref(), &identity.call), selected);
+        self.selected.insert(stand_in(identity.run.as_deref(), &identity.call), selected);
     }
 
     pub(super) fn resolve(&self, run_id: Option<&str>, parent: &str) -> Parent {
@@ -74,8 +73,7 @@ pub(super) fn identity(
         if *raw == "null" {
             return Ok(None);
         }
-        let value =
-            text(&mut Cursor::new(raw)).map_err(|fault| fault.at_key(name).at_key("metadata"))?;
+        let value = text(&mut Cursor::new(raw)).map_err(|fault| fault.at_key(name).at_key("metadata"))?;
         Ok(Some(value.into_owned()))
     };
     let given = get("call_id")?.or_else(|| response.id.clone());
@@ -89,10 +87,7 @@ pub(super) fn identity(
 
 /// Returns the one choice of several that was selected.
 pub(super) fn selected(exchange: &Exchange<'_>, response: &Response) -> Option<i64> {
-    let declared = exchange
-        .metadata
-        .iter()
-        .find(|(key, _)| key == "selected_index");
+    let declared = exchange.metadata.iter().find(|(key, _)| key == "selected_index");
     if let Some((_, raw)) = declared.filter(|(_, raw)| *raw != "null") {
         return raw.parse().ok();
     }
@@ -108,10 +103,7 @@ pub(super) fn scan(files: &[SourceFile], run_id: Option<&str>) -> Result<Several
     let mut several = Several::default();
     for file in files {
         let mut lines = Lines::new(BufReader::with_capacity(1 << 18, file.open()?), LINE_LIMIT);
-        while let Some(line) = lines
-            .next_line()
-            .map_err(|source| Error::io(&file.name, source))?
-        {
+        while let Some(line) = lines.next_line().map_err(|source| Error::io(&file.name, source))? {
             let Line::Text(text) = line else { continue };
             if !may_have_several(text) {
                 continue;
@@ -142,13 +134,7 @@ fn of_line(line: &str, run_id: Option<&str>) -> Parse<Option<(u128, Option<i64>)
 ///
 /// Index and colon may be escaped, where the response is a string.
 fn may_have_several(line: &str) -> bool {
-    const MARKS: [&str; 6] = [
-        "index\":1",
-        "index\": 1",
-        "index\\\":1",
-        "index\\\": 1",
-        "response\":[",
-        "response\": [",
-    ];
+    const MARKS: [&str; 6] =
+        ["index\":1", "index\": 1", "index\\\":1", "index\\\": 1", "response\":[", "response\": ["];
     MARKS.iter().any(|mark| line.contains(mark))
 }

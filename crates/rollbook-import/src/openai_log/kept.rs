@@ -11,12 +11,9 @@ pub(super) fn list_of(logprobs: &[Option<f64>]) -> String {
         .map(|value| match value {
             None => "null".to_owned(),
             Some(value) if value.is_nan() => "\"NaN\"".to_owned(),
-            Some(value) if value.is_infinite() => if *value > 0.0 {
-                "\"Infinity\""
-            } else {
-                "\"-Infinity\""
+            Some(value) if value.is_infinite() => {
+                if *value > 0.0 { "\"Infinity\"" } else { "\"-Infinity\"" }.to_owned()
             }
-            .to_owned(),
             Some(value) => value.to_string(),
         })
         .collect();
@@ -36,12 +33,7 @@ pub(super) fn stored_response(text: &str, response: &Response, position: usize) 
         vec!["choices", "*", "token_ids"],
         vec!["choices", "*", "response_token_ids"],
         vec!["choices", "*", "provider_specific_fields", "token_ids"],
-        vec![
-            "choices",
-            "*",
-            "provider_specific_fields",
-            "prompt_token_ids",
-        ],
+        vec!["choices", "*", "provider_specific_fields", "prompt_token_ids"],
     ];
     if choice.logprobs.is_some() {
         let places: &[&[&str]] = if choice.is_plain {
@@ -49,26 +41,12 @@ pub(super) fn stored_response(text: &str, response: &Response, position: usize) 
         } else {
             &[&["content", "*", "logprob"], &["token_logprobs"]]
         };
-        cuts.extend(
-            places
-                .iter()
-                .map(|place| [&["choices", &at, "logprobs"], *place].concat()),
-        );
-        let native: &[&[&str]] = if choice.is_plain {
-            &[&[]]
-        } else {
-            &[&["*", "0"], &["*", "1"]]
-        };
-        cuts.extend(
-            native
-                .iter()
-                .map(|place| [&["meta_info", "output_token_logprobs"], *place].concat()),
-        );
+        cuts.extend(places.iter().map(|place| [&["choices", &at, "logprobs"], *place].concat()));
+        let native: &[&[&str]] = if choice.is_plain { &[&[]] } else { &[&["*", "0"], &["*", "1"]] };
+        cuts.extend(native.iter().map(|place| [&["meta_info", "output_token_logprobs"], *place].concat()));
     }
-    let others: Vec<_> = (0..response.choices.len())
-        .filter(|&other| other != position)
-        .map(|at| at.to_string())
-        .collect();
+    let others: Vec<_> =
+        (0..response.choices.len()).filter(|&other| other != position).map(|at| at.to_string()).collect();
     cuts.extend(others.iter().map(|other| vec!["choices", other.as_str()]));
     let cuts: Vec<&[&str]> = cuts.iter().map(Vec::as_slice).collect();
     let mut out = String::with_capacity(text.len() / 4);
@@ -77,11 +55,7 @@ pub(super) fn stored_response(text: &str, response: &Response, position: usize) 
         Cursor::new(text).array(|cursor, _| {
             let item = cursor.skip()?;
             index += 1;
-            if index == position + 1 {
-                without(item, &cuts, &mut out)
-            } else {
-                Ok(())
-            }
+            if index == position + 1 { without(item, &cuts, &mut out) } else { Ok(()) }
         })?;
     } else {
         without(text.trim(), &cuts, &mut out)?;

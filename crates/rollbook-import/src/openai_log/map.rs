@@ -45,9 +45,8 @@ pub(super) struct Read<'a> {
 }
 
 fn table(name: &'static str) -> Result<&'static Table> {
-    rollbook_schema::table(name).ok_or_else(|| {
-        Error::new(ErrorKind::Unsupported, "the schema lacks a table").with("table", name)
-    })
+    rollbook_schema::table(name)
+        .ok_or_else(|| Error::new(ErrorKind::Unsupported, "the schema lacks a table").with("table", name))
 }
 
 impl LogLines {
@@ -87,15 +86,7 @@ impl LogLines {
             self.several.add(&identity, selected);
         }
         let bytes = text.len();
-        let read = Read {
-            exchange: &exchange,
-            request,
-            response,
-            identity,
-            selected,
-            parent,
-            bytes,
-        };
+        let read = Read { exchange: &exchange, request, response, identity, selected, parent, bytes };
         for position in 0..read.response.choices.len() {
             self.call(&read, position)?;
             self.calls.commit(bytes);
@@ -117,9 +108,7 @@ impl LogLines {
     /// Adds the rollout and the run of a line when they are new.
     fn rollout(&mut self, read: &Read<'_>) -> Parse<()> {
         let run_id = read.identity.run.as_deref();
-        if let Some(run_id) =
-            run_id.filter(|run_id| self.seen_runs.insert(keys::stand_in(None, run_id)))
-        {
+        if let Some(run_id) = run_id.filter(|run_id| self.seen_runs.insert(keys::stand_in(None, run_id))) {
             self.runs.column("run_id")?.push_text(run_id)?;
             self.runs.commit(run_id.len());
         }
@@ -131,12 +120,7 @@ impl LogLines {
             return Ok(());
         }
         let is_column = |name: &Cow<'_, str>| keys::ROLLOUTS.contains(&name.as_ref());
-        for (name, raw) in read
-            .exchange
-            .metadata
-            .iter()
-            .filter(|(name, _)| is_column(name))
-        {
+        for (name, raw) in read.exchange.metadata.iter().filter(|(name, _)| is_column(name)) {
             read_into(&mut self.rollouts, name, raw).map_err(|fault| fault.at_key("metadata"))?;
         }
         if let Some(run_id) = run_id {
@@ -150,12 +134,7 @@ impl LogLines {
 
 impl LineFormat for LogLines {
     fn line(&mut self, text: &str) -> Parse<()> {
-        let marks = (
-            self.calls.rows(),
-            self.rollouts.rows(),
-            self.runs.rows(),
-            self.mismatched,
-        );
+        let marks = (self.calls.rows(), self.rollouts.rows(), self.runs.rows(), self.mismatched);
         let read = self.rows(text);
         if read.is_err() {
             self.calls.roll_back_to(marks.0);
@@ -178,9 +157,7 @@ impl LineFormat for LogLines {
             }
             let table = rows.table();
             let batch = rows.finish().map_err(|source| {
-                Error::new(ErrorKind::Corrupt, "rows that make no batch")
-                    .with("table", &table.name)
-                    .because(source)
+                Error::new(ErrorKind::Corrupt, "rows that make no batch").with("table", &table.name).because(source)
             })?;
             queue.push_back(Item::Rows { table, batch });
         }

@@ -72,10 +72,7 @@ impl Importer for OpenaiLog {
         let run_id = options.run_id.as_deref();
         let several = choices::scan(&files, run_id)?;
         let lines = map::LogLines::new(run_id, several)?;
-        Ok(guarded(
-            LineItems::new(lines, files, Extent { before: 0, total }),
-            options.strict,
-        ))
+        Ok(guarded(LineItems::new(lines, files, Extent { before: 0, total }), options.strict))
     }
 
     fn source_digest(&self, paths: &[PathBuf]) -> Result<String> {
@@ -93,21 +90,18 @@ fn discover(paths: &[PathBuf]) -> Result<Vec<SourceFile>> {
         }
         let listing = source::list(path)?;
         let before = files.len();
-        files.extend(listing.files.into_iter().filter(|file| {
-            file.name
-                .rsplit_once('.')
-                .is_some_and(|(_, ending)| ending == "jsonl")
-        }));
+        files.extend(
+            listing
+                .files
+                .into_iter()
+                .filter(|file| file.name.rsplit_once('.').is_some_and(|(_, ending)| ending == "jsonl")),
+        );
         if files.len() == before {
-            return Err(
-                Error::invalid("the folder holds no .jsonl file").with("folder", path.display())
-            );
+            return Err(Error::invalid("the folder holds no .jsonl file").with("folder", path.display()));
         }
     }
     if files.is_empty() {
-        return Err(Error::invalid(
-            "no path; name one or more files of JSON lines",
-        ));
+        return Err(Error::invalid("no path; name one or more files of JSON lines"));
     }
     if let Some(file) = files.iter().find(|file| file.compressed_stem().is_some()) {
         return Err(source::compressed(&file.name));

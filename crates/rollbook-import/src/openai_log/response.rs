@@ -4,8 +4,8 @@ use crate::json::{Cursor, Fault, Parse, compact, quote};
 
 use super::sglang;
 use super::wire::{
-    Choice, Response, Usage, each_member, ids_or_null, int_or_null, logprob, long_or_null,
-    text_or_null, value, versions,
+    Choice, Response, Usage, each_member, ids_or_null, int_or_null, logprob, long_or_null, text_or_null, value,
+    versions,
 };
 
 /// Reads a response of any server.
@@ -14,9 +14,7 @@ pub(super) fn response(text: &str) -> Parse<Response> {
     match cursor.peek() {
         Some(b'[') => sglang::list(&mut cursor),
         Some(b'{') => object(&mut cursor),
-        _ => Err(Fault::new(
-            "a response that is neither an object nor a list",
-        )),
+        _ => Err(Fault::new("a response that is neither an object nor a list")),
     }
 }
 
@@ -46,9 +44,7 @@ pub(super) fn object(cursor: &mut Cursor<'_>) -> Parse<Response> {
                 Ok(())
             })?,
             "choices" if cursor.peek() == Some(b'[') => cursor.array(|cursor, _| {
-                response
-                    .choices
-                    .push(choice(cursor, &mut response.protocol)?);
+                response.choices.push(choice(cursor, &mut response.protocol)?);
                 Ok(())
             })?,
             _ => native.member(cursor, key)?,
@@ -63,9 +59,7 @@ fn protocol(object: Option<&str>) -> Parse<Option<&'static str>> {
     match object {
         Some("chat.completion") => Ok(Some("chat.completions")),
         Some("text_completion") => Ok(Some("completions")),
-        Some("chat.completion.chunk") => Err(Fault::new(
-            "a chunk of a stream; log the assembled response",
-        )),
+        Some("chat.completion.chunk") => Err(Fault::new("a chunk of a stream; log the assembled response")),
         _ => Ok(None),
     }
 }
@@ -91,10 +85,7 @@ fn usage(cursor: &mut Cursor<'_>) -> Parse<Usage> {
 }
 
 fn choice(cursor: &mut Cursor<'_>, protocol: &mut Option<&'static str>) -> Parse<Choice> {
-    let mut choice = Choice {
-        is_plain: true,
-        ..Choice::default()
-    };
+    let mut choice = Choice { is_plain: true, ..Choice::default() };
     let mut given = None;
     let mut read = |cursor: &mut Cursor<'_>, key: &str| {
         match key {
@@ -117,9 +108,7 @@ fn choice(cursor: &mut Cursor<'_>, protocol: &mut Option<&'static str>) -> Parse
                 message(cursor, &mut choice)?;
             }
             "delta" => {
-                return Err(Fault::new(
-                    "a chunk of a stream; log the assembled response",
-                ));
+                return Err(Fault::new("a chunk of a stream; log the assembled response"));
             }
             "text" => {
                 protocol.get_or_insert("completions");
@@ -265,10 +254,7 @@ fn token(cursor: &mut Cursor<'_>, read: &mut Read) -> Parse<()> {
     read.tokens += 1;
     if !cursor.null()? {
         let text = crate::row::text(cursor)?;
-        read.ids.extend(
-            text.strip_prefix("token_id:")
-                .and_then(|id| id.parse::<i32>().ok()),
-        );
+        read.ids.extend(text.strip_prefix("token_id:").and_then(|id| id.parse::<i32>().ok()));
     }
     Ok(())
 }

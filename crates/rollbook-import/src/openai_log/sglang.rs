@@ -4,8 +4,7 @@ use crate::json::{Cursor, Fault, Parse};
 
 use super::response::{finish_reason, object};
 use super::wire::{
-    Choice, Response, Usage, Versions, each_member, ids_or_null, int_or_null, logprob,
-    text_or_null, versions,
+    Choice, Response, Usage, Versions, each_member, ids_or_null, int_or_null, logprob, text_or_null, versions,
 };
 
 /// The members of a native response, which may turn out to be none.
@@ -37,19 +36,14 @@ struct Meta {
 
 /// Reads a list of native responses, one a choice.
 pub(super) fn list(cursor: &mut Cursor<'_>) -> Parse<Response> {
-    let mut joined = Response {
-        is_list: true,
-        ..Response::default()
-    };
+    let mut joined = Response { is_list: true, ..Response::default() };
     cursor.array(|cursor, index| {
         if cursor.peek() != Some(b'{') {
             return Err(Fault::new("a response that is no object"));
         }
         let one = object(cursor)?;
         if one.protocol != Some("sglang.generate") {
-            return Err(Fault::new(
-                "a list of parts, perhaps of a stream; log the assembled response",
-            ));
+            return Err(Fault::new("a list of parts, perhaps of a stream; log the assembled response"));
         }
         joined.protocol = one.protocol;
         joined.engine = one.engine;
@@ -72,9 +66,7 @@ impl Native {
             "text" if cursor.peek() == Some(b'"') => self.text = text_or_null(cursor)?,
             "meta_info" if cursor.peek() == Some(b'{') => self.meta = Some(meta(cursor)?),
             "delta" => {
-                return Err(Fault::new(
-                    "a chunk of a stream; log the assembled response",
-                ));
+                return Err(Fault::new("a chunk of a stream; log the assembled response"));
             }
             _ => drop(cursor.skip()?),
         }
@@ -96,9 +88,7 @@ impl Native {
         response.usage = meta.usage;
         response.versions = meta.versions.clone();
         // The input list starts at logprob_start_len, so it is the prompt only where it is as long.
-        let whole = meta
-            .input
-            .filter(|ids| i64::try_from(ids.len()).ok() == meta.usage.prompt);
+        let whole = meta.input.filter(|ids| i64::try_from(ids.len()).ok() == meta.usage.prompt);
         response.prompt_ids = response.prompt_ids.or(self.input_ids).or(whole);
         let mut choice = meta.ended;
         choice.is_plain = meta.output.as_ref().is_none_or(|output| !output.has_text);
@@ -152,9 +142,5 @@ fn triples(cursor: &mut Cursor<'_>) -> Parse<Triples> {
             Ok(())
         })
     })?;
-    Ok(Triples {
-        logprobs,
-        ids,
-        has_text,
-    })
+    Ok(Triples { logprobs, ids, has_text })
 }

@@ -98,11 +98,7 @@ pub(super) fn exchange(text: &str) -> Parse<Exchange<'_>> {
     Ok(exchange)
 }
 
-fn member<'a>(
-    exchange: &mut Exchange<'a>,
-    cursor: &mut Cursor<'a>,
-    key: Cow<'a, str>,
-) -> Parse<()> {
+fn member<'a>(exchange: &mut Exchange<'a>, cursor: &mut Cursor<'a>, key: Cow<'a, str>) -> Parse<()> {
     match key.as_ref() {
         "metadata" => {
             if let Some(text) = value(cursor)? {
@@ -120,11 +116,7 @@ fn member<'a>(
 
 /// Reads any value, null as none.
 pub(super) fn value<'a>(cursor: &mut Cursor<'a>) -> Parse<Option<&'a str>> {
-    if cursor.null()? {
-        Ok(None)
-    } else {
-        cursor.skip().map(Some)
-    }
+    if cursor.null()? { Ok(None) } else { cursor.skip().map(Some) }
 }
 
 /// Reads a JSON document, given as such or as a string that holds one.
@@ -136,47 +128,27 @@ fn document<'a>(cursor: &mut Cursor<'a>) -> Parse<Option<Cow<'a, str>>> {
         return cursor.skip().map(|text| Some(Cow::Borrowed(text)));
     }
     let text = cursor.string()?;
-    if is_json(&text) {
-        Ok(Some(text))
-    } else {
-        Err(Fault::new("a string that holds no JSON"))
-    }
+    if is_json(&text) { Ok(Some(text)) } else { Err(Fault::new("a string that holds no JSON")) }
 }
 
 /// Reads an integer, null as none.
 pub(super) fn long_or_null(cursor: &mut Cursor<'_>) -> Parse<Option<i64>> {
-    if cursor.null()? {
-        Ok(None)
-    } else {
-        long(cursor).map(Some)
-    }
+    if cursor.null()? { Ok(None) } else { long(cursor).map(Some) }
 }
 
 /// Reads an integer of 32 bits, null as none.
 pub(super) fn int_or_null(cursor: &mut Cursor<'_>) -> Parse<Option<i64>> {
-    if cursor.null()? {
-        Ok(None)
-    } else {
-        int(cursor).map(|value| Some(value.into()))
-    }
+    if cursor.null()? { Ok(None) } else { int(cursor).map(|value| Some(value.into())) }
 }
 
 /// Reads a string, null as none.
 pub(super) fn text_or_null(cursor: &mut Cursor<'_>) -> Parse<Option<String>> {
-    if cursor.null()? {
-        Ok(None)
-    } else {
-        text(cursor).map(|text| Some(text.into_owned()))
-    }
+    if cursor.null()? { Ok(None) } else { text(cursor).map(|text| Some(text.into_owned())) }
 }
 
 /// Reads a number or a float word, null as none.
 pub(super) fn logprob(cursor: &mut Cursor<'_>) -> Parse<Option<f64>> {
-    if cursor.null()? {
-        Ok(None)
-    } else {
-        double(cursor).map(Some)
-    }
+    if cursor.null()? { Ok(None) } else { double(cursor).map(Some) }
 }
 
 /// Reads a list of token ids, null as none.

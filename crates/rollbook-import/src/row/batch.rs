@@ -31,10 +31,7 @@ pub(crate) fn is_ours(table: &Table, column: &str) -> bool {
 pub(crate) fn logical_nullable(table: &Table) -> SchemaRef {
     let logical = table.logical();
     let fields: Vec<_> = logical.fields().iter().map(nullable).collect();
-    Arc::new(Schema::new_with_metadata(
-        fields,
-        logical.metadata().clone(),
-    ))
+    Arc::new(Schema::new_with_metadata(fields, logical.metadata().clone()))
 }
 
 /// A batch of one table in the making.
@@ -53,25 +50,10 @@ impl RowBatch {
     pub(crate) fn new(table: &'static Table) -> Self {
         let schema = logical_nullable(table);
         let json: Vec<_> = table.json_columns().collect();
-        let columns: Vec<_> = schema
-            .fields()
-            .iter()
-            .map(|field| Column::new(field, json.contains(&field.name().as_str())))
-            .collect();
-        let index = columns
-            .iter()
-            .enumerate()
-            .map(|(at, column)| (column.name().to_owned(), at))
-            .collect();
-        Self {
-            table,
-            schema,
-            columns,
-            index,
-            next: 0,
-            rows: 0,
-            bytes: 0,
-        }
+        let columns: Vec<_> =
+            schema.fields().iter().map(|field| Column::new(field, json.contains(&field.name().as_str()))).collect();
+        let index = columns.iter().enumerate().map(|(at, column)| (column.name().to_owned(), at)).collect();
+        Self { table, schema, columns, index, next: 0, rows: 0, bytes: 0 }
     }
 
     pub(crate) fn table(&self) -> &'static Table {
@@ -90,11 +72,7 @@ impl RowBatch {
 
     /// Returns the place of a column.
     pub(crate) fn find(&mut self, name: &str) -> Option<usize> {
-        if self
-            .columns
-            .get(self.next)
-            .is_some_and(|column| column.name() == name)
-        {
+        if self.columns.get(self.next).is_some_and(|column| column.name() == name) {
             self.next += 1;
             return Some(self.next - 1);
         }
@@ -110,19 +88,13 @@ impl RowBatch {
 
     /// Says whether the open row has a value that is not null in this column.
     pub(crate) fn is_given(&self, name: &str) -> bool {
-        self.index
-            .get(name)
-            .is_some_and(|&at| self.has(at) && !self.columns[at].is_null(self.rows))
+        self.index.get(name).is_some_and(|&at| self.has(at) && !self.columns[at].is_null(self.rows))
     }
 
     /// Returns the text of the open row in this column of strings.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         let column = &self.columns[*self.index.get(name)?];
-        if column.len() > self.rows {
-            column.text(self.rows)
-        } else {
-            None
-        }
+        if column.len() > self.rows { column.text(self.rows) } else { None }
     }
 
     /// Reads the value at the cursor into a column of the open row.
@@ -136,10 +108,7 @@ impl RowBatch {
     /// Returns a column of the open row for a value that is pushed, an earlier one taken back.
     pub(crate) fn column(&mut self, name: &str) -> Parse<&mut Column> {
         let Some(&at) = self.index.get(name) else {
-            return Err(Fault::new(format!(
-                "no column {name} in table {}",
-                self.table.name
-            )));
+            return Err(Fault::new(format!("no column {name} in table {}", self.table.name)));
         };
         self.columns[at].truncate(self.rows);
         Ok(&mut self.columns[at])
@@ -188,11 +157,7 @@ impl RowBatch {
 
     /// Returns the rows as a batch and starts anew.
     pub(crate) fn finish(&mut self) -> Result<RecordBatch, ArrowError> {
-        let arrays = self
-            .columns
-            .iter_mut()
-            .map(Column::finish)
-            .collect::<Result<Vec<_>, _>>()?;
+        let arrays = self.columns.iter_mut().map(Column::finish).collect::<Result<Vec<_>, _>>()?;
         self.rows = 0;
         self.bytes = 0;
         RecordBatch::try_new(Arc::clone(&self.schema), arrays)

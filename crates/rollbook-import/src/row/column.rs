@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use arrow::array::builder::NullBufferBuilder;
 use arrow::array::{
-    ArrayRef, BooleanArray, Float32Array, Float64Array, Int32Array, Int64Array, ListArray,
-    MapArray, StringArray, StructArray, TimestampMicrosecondArray, new_null_array,
+    ArrayRef, BooleanArray, Float32Array, Float64Array, Int32Array, Int64Array, ListArray, MapArray, StringArray,
+    StructArray, TimestampMicrosecondArray, new_null_array,
 };
 use arrow::buffer::{OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{DataType, Field, FieldRef, TimeUnit};
@@ -57,14 +57,10 @@ fn end_of(length: usize) -> Parse<i32> {
 }
 
 fn last(ends: &[i32]) -> usize {
-    ends.last()
-        .map_or(0, |&end| usize::try_from(end).unwrap_or_default())
+    ends.last().map_or(0, |&end| usize::try_from(end).unwrap_or_default())
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "float columns hold what a double rounds to"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "float columns hold what a double rounds to")]
 fn narrow(value: f64) -> f32 {
     value as f32
 }
@@ -74,39 +70,26 @@ impl Column {
     pub(crate) fn new(field: &FieldRef, is_json: bool) -> Self {
         let child = |field: &FieldRef| Box::new(Self::new(field, false));
         let values = match field.data_type() {
-            DataType::Utf8 => Values::Text {
-                ends: Vec::new(),
-                text: String::new(),
-                is_json,
-            },
+            DataType::Utf8 => Values::Text { ends: Vec::new(), text: String::new(), is_json },
             DataType::Int32 => Values::Int(Vec::new()),
             DataType::Int64 => Values::Long(Vec::new()),
             DataType::Timestamp(TimeUnit::Microsecond, _) => Values::Time(Vec::new()),
             DataType::Float64 => Values::Double(Vec::new()),
             DataType::Float32 => Values::Float(Vec::new()),
             DataType::Boolean => Values::Boolean(Vec::new()),
-            DataType::List(item) => Values::List {
-                ends: Vec::new(),
-                item: child(item),
-            },
-            DataType::Struct(fields) => Values::Struct {
-                children: fields.iter().map(|field| Self::new(field, false)).collect(),
-            },
+            DataType::List(item) => Values::List { ends: Vec::new(), item: child(item) },
+            DataType::Struct(fields) => {
+                Values::Struct { children: fields.iter().map(|field| Self::new(field, false)).collect() }
+            }
             DataType::Map(entries, _) => match entries.data_type() {
-                DataType::Struct(parts) if parts.len() == 2 => Values::Map {
-                    ends: Vec::new(),
-                    keys: child(&parts[0]),
-                    values: child(&parts[1]),
-                },
+                DataType::Struct(parts) if parts.len() == 2 => {
+                    Values::Map { ends: Vec::new(), keys: child(&parts[0]), values: child(&parts[1]) }
+                }
                 _ => Values::Null(0),
             },
             _ => Values::Null(0),
         };
-        Self {
-            field: Arc::clone(field),
-            values,
-            validity: NullBufferBuilder::new(0),
-        }
+        Self { field: Arc::clone(field), values, validity: NullBufferBuilder::new(0) }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -127,11 +110,7 @@ impl Column {
             return Ok(());
         }
         match &mut self.values {
-            Values::Text {
-                ends,
-                text,
-                is_json,
-            } => {
+            Values::Text { ends, text, is_json } => {
                 if *is_json {
                     read_json(cursor, text)?;
                 } else {
@@ -155,9 +134,7 @@ impl Column {
                 ends.push(end_of(keys.len())?);
             }
             Values::Null(_) => {
-                return Err(Fault::new(
-                    "a column of a type that this format cannot fill",
-                ));
+                return Err(Fault::new("a column of a type that this format cannot fill"));
             }
         }
         self.validity.append_non_null();
@@ -210,10 +187,8 @@ impl Column {
     pub(crate) fn push_long(&mut self, value: i64) -> Parse<()> {
         match &mut self.values {
             Values::Long(values) | Values::Time(values) => values.push(value),
-            Values::Int(values) => values.push(
-                i32::try_from(value)
-                    .map_err(|_out_of_range| Fault::new(format!("{value} is outside int32")))?,
-            ),
+            Values::Int(values) => values
+                .push(i32::try_from(value).map_err(|_out_of_range| Fault::new(format!("{value} is outside int32")))?),
             _ => return Err(Fault::new("an integer where the column holds none")),
         }
         self.validity.append_non_null();
@@ -270,11 +245,7 @@ impl Column {
         let Values::Text { ends, text, .. } = &self.values else {
             return None;
         };
-        if self.is_null(row) {
-            None
-        } else {
-            text.get(last(&ends[..row])..last(&ends[..=row]))
-        }
+        if self.is_null(row) { None } else { text.get(last(&ends[..row])..last(&ends[..=row])) }
     }
 
     /// Cuts the column back to its first rows, whatever a half read value left behind.
@@ -317,61 +288,32 @@ impl Column {
                 let bytes = std::mem::take(text).into_bytes();
                 Arc::new(StringArray::try_new(offsets(ends), bytes.into(), nulls)?)
             }
-            Values::Int(values) => {
-                Arc::new(Int32Array::try_new(std::mem::take(values).into(), nulls)?)
-            }
-            Values::Long(values) => {
-                Arc::new(Int64Array::try_new(std::mem::take(values).into(), nulls)?)
-            }
+            Values::Int(values) => Arc::new(Int32Array::try_new(std::mem::take(values).into(), nulls)?),
+            Values::Long(values) => Arc::new(Int64Array::try_new(std::mem::take(values).into(), nulls)?),
             Values::Time(values) => Arc::new(
                 TimestampMicrosecondArray::try_new(std::mem::take(values).into(), nulls)?
                     .with_data_type(self.field.data_type().clone()),
             ),
-            Values::Double(values) => {
-                Arc::new(Float64Array::try_new(std::mem::take(values).into(), nulls)?)
-            }
-            Values::Float(values) => {
-                Arc::new(Float32Array::try_new(std::mem::take(values).into(), nulls)?)
-            }
-            Values::Boolean(values) => {
-                Arc::new(BooleanArray::new(std::mem::take(values).into(), nulls))
-            }
+            Values::Double(values) => Arc::new(Float64Array::try_new(std::mem::take(values).into(), nulls)?),
+            Values::Float(values) => Arc::new(Float32Array::try_new(std::mem::take(values).into(), nulls)?),
+            Values::Boolean(values) => Arc::new(BooleanArray::new(std::mem::take(values).into(), nulls)),
             Values::List { ends, item } => {
                 let field = Arc::clone(&item.field);
-                Arc::new(ListArray::try_new(
-                    field,
-                    offsets(ends),
-                    item.finish()?,
-                    nulls,
-                )?)
+                Arc::new(ListArray::try_new(field, offsets(ends), item.finish()?, nulls)?)
             }
             Values::Struct { children } => {
-                let fields = children
-                    .iter()
-                    .map(|child| Arc::clone(&child.field))
-                    .collect();
-                let arrays = children
-                    .iter_mut()
-                    .map(Self::finish)
-                    .collect::<Result<Vec<_>, _>>()?;
+                let fields = children.iter().map(|child| Arc::clone(&child.field)).collect();
+                let arrays = children.iter_mut().map(Self::finish).collect::<Result<Vec<_>, _>>()?;
                 Arc::new(StructArray::try_new(fields, arrays, nulls)?)
             }
             Values::Map { ends, keys, values } => {
                 let DataType::Map(entries, is_sorted) = self.field.data_type() else {
-                    return Err(ArrowError::SchemaError(
-                        "a map column of another type".to_owned(),
-                    ));
+                    return Err(ArrowError::SchemaError("a map column of another type".to_owned()));
                 };
                 let fields = vec![Arc::clone(&keys.field), Arc::clone(&values.field)].into();
                 let columns = vec![keys.finish()?, values.finish()?];
                 let pairs = StructArray::try_new(fields, columns, None)?;
-                Arc::new(MapArray::try_new(
-                    Arc::clone(entries),
-                    offsets(ends),
-                    pairs,
-                    nulls,
-                    *is_sorted,
-                )?)
+                Arc::new(MapArray::try_new(Arc::clone(entries), offsets(ends), pairs, nulls, *is_sorted)?)
             }
             Values::Null(count) => {
                 *count = 0;
@@ -425,12 +367,7 @@ fn read_members(children: &mut [Column], rows: usize, cursor: &mut Cursor<'_>) -
     Ok(())
 }
 
-fn read_entries(
-    keys: &mut Column,
-    values: &mut Column,
-    start: usize,
-    cursor: &mut Cursor<'_>,
-) -> Parse<()> {
+fn read_entries(keys: &mut Column, values: &mut Column, start: usize, cursor: &mut Cursor<'_>) -> Parse<()> {
     if cursor.peek() != Some(b'{') {
         return Err(scalar::wrong(cursor, "an object"));
     }
@@ -461,9 +398,5 @@ impl Column {
 
 /// A field like this one that can be null.
 pub(crate) fn nullable(field: &FieldRef) -> FieldRef {
-    if field.is_nullable() {
-        Arc::clone(field)
-    } else {
-        Arc::new(Field::clone(field).with_nullable(true))
-    }
+    if field.is_nullable() { Arc::clone(field) } else { Arc::new(Field::clone(field).with_nullable(true)) }
 }

@@ -5,10 +5,7 @@ use std::collections::BTreeSet;
 use crate::json::{Parse, compact, members, quote};
 
 /// Joins the extra that a row gives with its unknown members; a name that both have is kept as `column:<name>`.
-pub(crate) fn merge_extra(
-    given: Option<&str>,
-    unknown: &[(impl AsRef<str>, impl AsRef<str>)],
-) -> Parse<String> {
+pub(crate) fn merge_extra(given: Option<&str>, unknown: &[(impl AsRef<str>, impl AsRef<str>)]) -> Parse<String> {
     let mut taken = BTreeSet::new();
     let mut out = String::from("{");
     let mut add = |key: &str, value: &str| {
@@ -34,11 +31,7 @@ pub(crate) fn merge_extra(
     }
     for (key, value) in unknown {
         let key = key.as_ref();
-        let name = if taken.contains(key) {
-            format!("column:{key}")
-        } else {
-            key.to_owned()
-        };
+        let name = if taken.contains(key) { format!("column:{key}") } else { key.to_owned() };
         add(&name, value.as_ref());
         taken.insert(name);
     }
@@ -54,13 +47,7 @@ mod tests {
     fn both_sides_are_kept_whatever_their_names() {
         let unknown = [("a", "1"), ("b", "[ 2 ]")];
         assert_eq!(merge_extra(None, &unknown).unwrap(), r#"{"a":1,"b":[2]}"#);
-        assert_eq!(
-            merge_extra(Some(r#"{"a": 0}"#), &unknown).unwrap(),
-            r#"{"a":0,"column:a":1,"b":[2]}"#
-        );
-        assert_eq!(
-            merge_extra(Some("5"), &unknown).unwrap(),
-            r#"{"extra":5,"a":1,"b":[2]}"#
-        );
+        assert_eq!(merge_extra(Some(r#"{"a": 0}"#), &unknown).unwrap(), r#"{"a":0,"column:a":1,"b":[2]}"#);
+        assert_eq!(merge_extra(Some("5"), &unknown).unwrap(), r#"{"extra":5,"a":1,"b":[2]}"#);
     }
 }

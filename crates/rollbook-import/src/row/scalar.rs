@@ -41,10 +41,7 @@ fn is_number(cursor: &mut Cursor<'_>) -> bool {
 }
 
 /// Returns the whole number that a double is, if it is one that a double holds exactly.
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "the range is checked and the fraction is zero"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "the range is checked and the fraction is zero")]
 pub(crate) fn integral(value: f64) -> Option<i64> {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     (value.fract() == 0.0 && value.abs() <= EXACT).then_some(value as i64)
@@ -59,14 +56,8 @@ fn whole(cursor: &mut Cursor<'_>, expected: &str) -> Parse<i64> {
     if let Ok(value) = text.parse::<i64>() {
         return Ok(value);
     }
-    let is_integer_text = text
-        .bytes()
-        .all(|byte| byte == b'-' || byte.is_ascii_digit());
-    let value = if is_integer_text {
-        None
-    } else {
-        text.parse::<f64>().ok().and_then(integral)
-    };
+    let is_integer_text = text.bytes().all(|byte| byte == b'-' || byte.is_ascii_digit());
+    let value = if is_integer_text { None } else { text.parse::<f64>().ok().and_then(integral) };
     value.ok_or_else(|| Fault::new(format!("{} is no {expected}", shown(text))))
 }
 
@@ -106,8 +97,7 @@ pub(crate) fn float_of_word(word: &str) -> Option<f64> {
 pub(crate) fn double(cursor: &mut Cursor<'_>) -> Parse<f64> {
     if cursor.peek() == Some(b'"') {
         let text = cursor.string()?;
-        return float_of_word(&text)
-            .ok_or_else(|| Fault::new("a string where a number is expected"));
+        return float_of_word(&text).ok_or_else(|| Fault::new("a string where a number is expected"));
     }
     if !is_number(cursor) {
         return Err(wrong(cursor, "a number"));
@@ -137,11 +127,8 @@ pub(crate) fn boolean(cursor: &mut Cursor<'_>) -> Parse<bool> {
 pub(crate) fn time(cursor: &mut Cursor<'_>) -> Parse<i64> {
     if cursor.peek() == Some(b'"') {
         let text = cursor.string()?;
-        return microseconds(&text).ok_or_else(|| {
-            Fault::new(
-                "a string that is no RFC 3339 time with a zone, such as 2026-01-31T08:00:00Z",
-            )
-        });
+        return microseconds(&text)
+            .ok_or_else(|| Fault::new("a string that is no RFC 3339 time with a zone, such as 2026-01-31T08:00:00Z"));
     }
     if !is_number(cursor) {
         return Err(wrong(cursor, "a time"));
@@ -170,10 +157,7 @@ mod tests {
     #[case("2147483648", Err("2147483648 is outside int32"))]
     #[case("3.5", Err("3.5 is no integer of 32 bits"))]
     #[case("\"3\"", Err("a string where integer of 32 bits is expected"))]
-    #[case(
-        "99999999999999999999",
-        Err("99999999999999999999 is no integer of 32 bits")
-    )]
+    #[case("99999999999999999999", Err("99999999999999999999 is no integer of 32 bits"))]
     #[case("NaN", Err("NaN is no integer of 32 bits"))]
     #[case("[1]", Err("an array where integer of 32 bits is expected"))]
     fn integers_are_whole_and_fit(#[case] text: &str, #[case] expected: Result<i32, &str>) {

@@ -4,9 +4,7 @@ use chrono::DateTime;
 
 /// Reads an RFC 3339 time with a zone; what lies below a microsecond is cut off.
 pub(crate) fn microseconds(text: &str) -> Option<i64> {
-    DateTime::parse_from_rfc3339(text)
-        .ok()
-        .map(|time| time.timestamp_micros())
+    DateTime::parse_from_rfc3339(text).ok().map(|time| time.timestamp_micros())
 }
 
 #[cfg(test)]

@@ -7,9 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use arrow::array::Array;
 use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
-use parquet::arrow::arrow_reader::{
-    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
-};
+use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 use parquet::basic::Type;
 use parquet::file::metadata::RowGroupMetaData;
 
@@ -48,21 +46,13 @@ pub(super) fn open(file: &TableFile, run_id: Option<&str>, extent: Extent) -> Re
 }
 
 fn corrupt(name: &str, source: ArrowError) -> Error {
-    Error::new(
-        ErrorKind::Corrupt,
-        "the file cannot be read as what its name says",
-    )
-    .with("file", name)
-    .because(source)
+    Error::new(ErrorKind::Corrupt, "the file cannot be read as what its name says").with("file", name).because(source)
 }
 
 /// Runs a foreign decoder, which may panic on bytes that no writer made.
 fn guard<T>(decode: impl FnOnce() -> Result<T, ArrowError>) -> Result<T, ArrowError> {
-    catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|_panic| {
-        Err(ArrowError::ParseError(
-            "the decoder gave up on malformed bytes".to_owned(),
-        ))
-    })
+    catch_unwind(AssertUnwindSafe(decode))
+        .unwrap_or_else(|_panic| Err(ArrowError::ParseError("the decoder gave up on malformed bytes".to_owned())))
 }
 
 /// Reads row group after row group, each in batches sized by what its rows weigh in memory.
@@ -72,12 +62,8 @@ fn parquet(file: File) -> Result<Batches, ArrowError> {
     let batches = (0..groups).flat_map(move |group| {
         let opened = file.try_clone().map_err(ArrowError::from).and_then(|file| {
             let size = rows_in_batch(metadata.metadata().row_group(group));
-            let builder =
-                ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata.clone());
-            Ok(builder
-                .with_row_groups(vec![group])
-                .with_batch_size(size)
-                .build()?)
+            let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata.clone());
+            Ok(builder.with_row_groups(vec![group]).with_batch_size(size).build()?)
         });
         let batches: Batches = match opened {
             Ok(reader) => Box::new(reader),
@@ -123,26 +109,18 @@ struct ColumnarItems {
 impl ColumnarItems {
     fn step(&mut self) -> Result<()> {
         let batches = &mut self.batches;
-        let Some(batch) =
-            guard(|| batches.next().transpose()).map_err(|source| corrupt(&self.name, source))?
-        else {
+        let Some(batch) = guard(|| batches.next().transpose()).map_err(|source| corrupt(&self.name, source))? else {
             self.has_ended = true;
             self.queue.push_back(self.extent.progress(self.bytes));
             return Ok(());
         };
-        let bytes: usize = batch
-            .columns()
-            .iter()
-            .map(|column| slice_bytes(column.as_ref()))
-            .sum();
+        let bytes: usize = batch.columns().iter().map(|column| slice_bytes(column.as_ref())).sum();
         let size = rows_for(bytes, batch.num_rows().max(1));
         let mut from = 0;
         while from < batch.num_rows() {
             let rows = size.min(batch.num_rows() - from);
             let part = batch.slice(from, rows);
-            self.conformer
-                .batch(&part, &mut self.queue)
-                .map_err(|source| corrupt(&self.name, source))?;
+            self.conformer.batch(&part, &mut self.queue).map_err(|source| corrupt(&self.name, source))?;
             from += rows;
         }
         Ok(())
@@ -150,10 +128,7 @@ impl ColumnarItems {
 }
 
 fn slice_bytes(column: &dyn Array) -> usize {
-    column
-        .to_data()
-        .get_slice_memory_size()
-        .unwrap_or_else(|_unsized| column.get_array_memory_size())
+    column.to_data().get_slice_memory_size().unwrap_or_else(|_unsized| column.get_array_memory_size())
 }
 
 impl Iterator for ColumnarItems {

@@ -47,26 +47,18 @@ impl Conformer {
     }
 
     /// Converts one batch and queues its rows, rejects and notes.
-    pub(super) fn batch(
-        &mut self,
-        batch: &RecordBatch,
-        queue: &mut VecDeque<Item>,
-    ) -> Result<(), ArrowError> {
+    pub(super) fn batch(&mut self, batch: &RecordBatch, queue: &mut VecDeque<Item>) -> Result<(), ArrowError> {
         let mut bad = RowFaults::new();
         let mut columns = BTreeMap::new();
         for field in self.schema.fields() {
             let name = field.name().as_str();
-            let Some(source) = batch
-                .column_by_name(name)
-                .filter(|_| !is_ours(self.table, name))
-            else {
+            let Some(source) = batch.column_by_name(name).filter(|_| !is_ours(self.table, name)) else {
                 continue;
             };
             let mut faults = Faults::default();
             let array = convert(source, field, self.json.contains(&name), &mut faults)?;
             for (row, fault) in faults.0 {
-                bad.entry(row)
-                    .or_insert_with(|| (fault.at_key(name), Some(Arc::clone(source))));
+                bad.entry(row).or_insert_with(|| (fault.at_key(name), Some(Arc::clone(source))));
             }
             columns.insert(name.to_owned(), array);
         }
@@ -75,34 +67,16 @@ impl Conformer {
         self.fill_run_id(batch.num_rows(), &mut columns);
         self.fill_extra(batch, &mut columns, &mut bad, queue)?;
         let arrays = self.schema.fields().iter().map(|field| {
-            columns
-                .remove(field.name())
-                .unwrap_or_else(|| new_null_array(field.data_type(), batch.num_rows()))
+            columns.remove(field.name()).unwrap_or_else(|| new_null_array(field.data_type(), batch.num_rows()))
         });
         let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-        let rows = RecordBatch::try_new_with_options(
-            Arc::clone(&self.schema),
-            arrays.collect(),
-            &options,
-        )?;
-        let good: BooleanArray = (0..batch.num_rows())
-            .map(|row| Some(!bad.contains_key(&row)))
-            .collect();
-        let rows = if bad.is_empty() {
-            rows
-        } else {
-            filter_record_batch(&rows, &good)?
-        };
+        let rows = RecordBatch::try_new_with_options(Arc::clone(&self.schema), arrays.collect(), &options)?;
+        let good: BooleanArray = (0..batch.num_rows()).map(|row| Some(!bad.contains_key(&row))).collect();
+        let rows = if bad.is_empty() { rows } else { filter_record_batch(&rows, &good)? };
         if rows.num_rows() > 0 {
-            queue.push_back(Item::Rows {
-                table: self.table,
-                batch: rows,
-            });
+            queue.push_back(Item::Rows { table: self.table, batch: rows });
         }
-        queue.extend(
-            bad.into_iter()
-                .map(|(row, (fault, column))| self.reject(row, &fault, column.as_ref())),
-        );
+        queue.extend(bad.into_iter().map(|(row, (fault, column))| self.reject(row, &fault, column.as_ref())));
         self.rows += batch.num_rows() as u64;
         Ok(())
     }
@@ -110,11 +84,7 @@ impl Conformer {
     fn reject(&self, row: usize, fault: &Fault, column: Option<&ArrayRef>) -> Item {
         let options = FormatOptions::default().with_null("null");
         let raw = column.and_then(|column| {
-            let text = ArrayFormatter::try_new(column, &options)
-                .ok()?
-                .value(row)
-                .try_to_string()
-                .ok()?;
+            let text = ArrayFormatter::try_new(column, &options).ok()?.value(row).try_to_string().ok()?;
             Some(start_of(&text))
         });
         Item::Reject(Reject {
@@ -126,19 +96,13 @@ impl Conformer {
         })
     }
 
-    fn check_required(
-        &self,
-        rows: usize,
-        columns: &BTreeMap<String, ArrayRef>,
-        bad: &mut RowFaults,
-    ) {
+    fn check_required(&self, rows: usize, columns: &BTreeMap<String, ArrayRef>, bad: &mut RowFaults) {
         let Some(name) = rules::required(self.table) else {
             return;
         };
         let column = columns.get(name);
         for row in (0..rows).filter(|&row| column.is_none_or(|column| column.is_null(row))) {
-            bad.entry(row)
-                .or_insert_with(|| (Fault::new("missing, and required").at_key(name), None));
+            bad.entry(row).or_insert_with(|| (Fault::new("missing, and required").at_key(name), None));
         }
     }
 
@@ -147,15 +111,11 @@ impl Conformer {
             return;
         }
         for (name, of) in rules::PROVENANCE {
-            let given = columns
-                .get(name)
-                .and_then(|column| column.as_any().downcast_ref::<StringArray>());
+            let given = columns.get(name).and_then(|column| column.as_any().downcast_ref::<StringArray>());
             let of = columns.get(of);
             let filled: StringArray = (0..rows)
                 .map(|row| {
-                    let value = given
-                        .filter(|given| given.is_valid(row))
-                        .map(|given| given.value(row));
+                    let value = given.filter(|given| given.is_valid(row)).map(|given| given.value(row));
                     let is_there = of.is_some_and(|of| of.is_valid(row));
                     Some(value.unwrap_or(if is_there { "assumed" } else { "absent" }))
                 })
@@ -165,24 +125,12 @@ impl Conformer {
     }
 
     fn fill_run_id(&self, rows: usize, columns: &mut BTreeMap<String, ArrayRef>) {
-        let Some(run_id) = self
-            .run_id
-            .as_deref()
-            .filter(|_| self.table.column("run_id").is_some())
-        else {
+        let Some(run_id) = self.run_id.as_deref().filter(|_| self.table.column("run_id").is_some()) else {
             return;
         };
-        let given = columns
-            .get("run_id")
-            .and_then(|column| column.as_any().downcast_ref::<StringArray>());
+        let given = columns.get("run_id").and_then(|column| column.as_any().downcast_ref::<StringArray>());
         let filled: StringArray = (0..rows)
-            .map(|row| {
-                Some(
-                    given
-                        .filter(|given| given.is_valid(row))
-                        .map_or(run_id, |given| given.value(row)),
-                )
-            })
+            .map(|row| Some(given.filter(|given| given.is_valid(row)).map_or(run_id, |given| given.value(row))))
             .collect();
         columns.insert("run_id".to_owned(), Arc::new(filled));
     }
@@ -201,13 +149,8 @@ impl Conformer {
             if self.schema.column_with_name(name).is_some() || is_ours(self.table, name) {
                 continue;
             }
-            let texts = if is_kept {
-                json_texts(column)
-            } else {
-                Ok(Vec::new())
-            };
-            let is_said =
-                self.named.len() >= rules::NAMED_COLUMNS || !self.named.insert(name.clone());
+            let texts = if is_kept { json_texts(column) } else { Ok(Vec::new()) };
+            let is_said = self.named.len() >= rules::NAMED_COLUMNS || !self.named.insert(name.clone());
             if !is_said {
                 queue.push_back(Item::Note(rules::unknown_column(self.table, name, is_kept)));
             }
@@ -216,23 +159,15 @@ impl Conformer {
         if unknown.is_empty() || !is_kept {
             return Ok(());
         }
-        let given = columns
-            .get("extra")
-            .and_then(|column| column.as_any().downcast_ref::<StringArray>());
+        let given = columns.get("extra").and_then(|column| column.as_any().downcast_ref::<StringArray>());
         let mut merged = Vec::with_capacity(batch.num_rows());
         for row in 0..batch.num_rows() {
-            let members: Vec<_> = unknown
-                .iter()
-                .map(|(name, texts)| (*name, texts[row].as_str()))
-                .collect();
-            let given = given
-                .filter(|given| given.is_valid(row))
-                .map(|given| given.value(row));
+            let members: Vec<_> = unknown.iter().map(|(name, texts)| (*name, texts[row].as_str())).collect();
+            let given = given.filter(|given| given.is_valid(row)).map(|given| given.value(row));
             merged.push(match merge_extra(given, &members) {
                 Ok(text) => Some(text),
                 Err(fault) => {
-                    bad.entry(row)
-                        .or_insert_with(|| (fault.at_key("extra"), None));
+                    bad.entry(row).or_insert_with(|| (fault.at_key("extra"), None));
                     None
                 }
             });

@@ -16,8 +16,8 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, Float64Array, Int64Array, StringArray,
-    TimestampMicrosecondArray, new_null_array,
+    Array, ArrayRef, AsArray, BooleanArray, Float64Array, Int64Array, StringArray, TimestampMicrosecondArray,
+    new_null_array,
 };
 use arrow::compute::{CastOptions, cast, cast_with_options};
 use arrow::datatypes::{DataType, Field, Float64Type, Int64Type, TimeUnit};
@@ -43,9 +43,7 @@ impl Faults {
     pub(super) fn lift(&mut self, items: Self, offsets: &[i32]) {
         for (at, fault) in items.0 {
             let start = |row: usize| usize::try_from(offsets[row]).unwrap_or_default();
-            let row = offsets
-                .partition_point(|&offset| usize::try_from(offset).unwrap_or_default() <= at)
-                - 1;
+            let row = offsets.partition_point(|&offset| usize::try_from(offset).unwrap_or_default() <= at) - 1;
             if self.0.last().is_none_or(|(last, _)| *last != row) {
                 self.0.push((row, fault.at_index(at - start(row))));
             }
@@ -89,39 +87,19 @@ pub(super) fn unpacked(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
 }
 
 /// Every element is of the wrong type: all null, and a fault where there was a value.
-pub(super) fn wrong_type(
-    array: &ArrayRef,
-    target: &DataType,
-    expected: &str,
-    faults: &mut Faults,
-) -> ArrayRef {
+pub(super) fn wrong_type(array: &ArrayRef, target: &DataType, expected: &str, faults: &mut Faults) -> ArrayRef {
     for at in (0..array.len()).filter(|&at| array.is_valid(at)) {
-        faults.add(
-            at,
-            format!("{} where {expected} is expected", array.data_type()),
-        );
+        faults.add(at, format!("{} where {expected} is expected", array.data_type()));
     }
     new_null_array(target, array.len())
 }
 
 /// Casts with kernels of Arrow; what becomes null is a fault.
-fn checked(
-    array: &ArrayRef,
-    target: &DataType,
-    reason: &str,
-    faults: &mut Faults,
-) -> Result<ArrayRef, ArrowError> {
+fn checked(array: &ArrayRef, target: &DataType, reason: &str, faults: &mut Faults) -> Result<ArrayRef, ArrowError> {
     if array.data_type() == target {
         return Ok(Arc::clone(array));
     }
-    let out = cast_with_options(
-        array,
-        target,
-        &CastOptions {
-            safe: true,
-            ..CastOptions::default()
-        },
-    )?;
+    let out = cast_with_options(array, target, &CastOptions { safe: true, ..CastOptions::default() })?;
     if out.logical_null_count() != array.logical_null_count() {
         for at in (0..array.len()).filter(|&at| out.is_null(at) && array.is_valid(at)) {
             faults.add(at, reason);
@@ -130,16 +108,8 @@ fn checked(
     Ok(out)
 }
 
-fn integers(
-    array: &ArrayRef,
-    target: &DataType,
-    faults: &mut Faults,
-) -> Result<ArrayRef, ArrowError> {
-    let reason = if target == &DataType::Int32 {
-        "an integer outside int32"
-    } else {
-        "an integer outside int64"
-    };
+fn integers(array: &ArrayRef, target: &DataType, faults: &mut Faults) -> Result<ArrayRef, ArrowError> {
+    let reason = if target == &DataType::Int32 { "an integer outside int32" } else { "an integer outside int64" };
     if array.data_type().is_integer() {
         return checked(array, target, reason, faults);
     }
@@ -159,11 +129,7 @@ fn integers(
     checked(&whole, target, reason, faults)
 }
 
-pub(super) fn floats(
-    array: &ArrayRef,
-    target: &DataType,
-    faults: &mut Faults,
-) -> Result<ArrayRef, ArrowError> {
+pub(super) fn floats(array: &ArrayRef, target: &DataType, faults: &mut Faults) -> Result<ArrayRef, ArrowError> {
     if array.data_type().is_floating() {
         return cast(array, target);
     }
@@ -225,11 +191,7 @@ fn as_strings(array: &ArrayRef, faults: &mut Faults) -> Result<Option<ArrayRef>,
             | DataType::LargeBinary
             | DataType::BinaryView
     );
-    if is_string {
-        checked(array, &DataType::Utf8, "bytes that are not UTF-8", faults).map(Some)
-    } else {
-        Ok(None)
-    }
+    if is_string { checked(array, &DataType::Utf8, "bytes that are not UTF-8", faults).map(Some) } else { Ok(None) }
 }
 
 fn strings(array: &ArrayRef, faults: &mut Faults) -> Result<ArrayRef, ArrowError> {
@@ -268,27 +230,17 @@ fn times(array: &ArrayRef, target: &DataType, faults: &mut Faults) -> Result<Arr
         }
         values.push(value);
     }
-    Ok(Arc::new(
-        TimestampMicrosecondArray::from(values).with_data_type(target.clone()),
-    ))
+    Ok(Arc::new(TimestampMicrosecondArray::from(values).with_data_type(target.clone())))
 }
 
 /// A JSON column: strings are JSON text, or documents that are strings; other values are written as JSON.
 fn json_column(array: &ArrayRef, faults: &mut Faults) -> Result<ArrayRef, ArrowError> {
     let given = as_strings(array, faults)?;
     let texts: StringArray = if let Some(given) = given {
-        given
-            .as_string::<i32>()
-            .iter()
-            .map(|text| text.map(document))
-            .collect()
+        given.as_string::<i32>().iter().map(|text| text.map(document)).collect()
     } else {
         let texts = json_texts(array)?;
-        texts
-            .into_iter()
-            .enumerate()
-            .map(|(at, text)| array.is_valid(at).then_some(text))
-            .collect()
+        texts.into_iter().enumerate().map(|(at, text)| array.is_valid(at).then_some(text)).collect()
     };
     Ok(Arc::new(texts))
 }
@@ -307,21 +259,13 @@ fn document(text: &str) -> String {
 pub(super) fn json_texts(array: &ArrayRef) -> Result<Vec<String>, ArrowError> {
     const NAME: &str = "v";
     let batch = RecordBatch::try_from_iter_with_nullable([(NAME, Arc::clone(array), true)])?;
-    let mut writer = WriterBuilder::new()
-        .with_explicit_nulls(true)
-        .build::<_, LineDelimited>(Vec::new());
+    let mut writer = WriterBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(Vec::new());
     writer.write(&batch)?;
     writer.finish()?;
-    let lines = String::from_utf8(writer.into_inner())
-        .map_err(|error| ArrowError::ParseError(error.to_string()))?;
+    let lines = String::from_utf8(writer.into_inner()).map_err(|error| ArrowError::ParseError(error.to_string()))?;
     let texts: Vec<_> = lines
         .lines()
-        .map(|line| {
-            line.strip_prefix("{\"v\":")
-                .and_then(|rest| rest.strip_suffix('}'))
-                .unwrap_or("null")
-                .to_owned()
-        })
+        .map(|line| line.strip_prefix("{\"v\":").and_then(|rest| rest.strip_suffix('}')).unwrap_or("null").to_owned())
         .collect();
     if texts.len() == array.len() {
         Ok(texts)

@@ -46,45 +46,30 @@ pub(crate) fn discover(paths: &[PathBuf]) -> Result<Found> {
         refuse_compressed(&file)?;
         let name = file.name.clone();
         let Some(file) = classify(file) else {
-            return Err(Error::invalid("the name is no table's")
-                .with("file", name)
-                .with("expected", expected()));
+            return Err(Error::invalid("the name is no table's").with("file", name).with("expected", expected()));
         };
         found.files.push(file);
     }
     found.files = source::once_each(found.files, |file| &file.source);
-    found.files.sort_by(|a, b| {
-        a.rank
-            .cmp(&b.rank)
-            .then_with(|| a.source.name.cmp(&b.source.name))
-    });
+    found.files.sort_by(|a, b| a.rank.cmp(&b.rank).then_with(|| a.source.name.cmp(&b.source.name)));
     Ok(found)
 }
 
 fn from_folder(path: &std::path::Path, found: &mut Found) -> Result<()> {
     let listing = source::list(path)?;
     let before = found.files.len();
-    found.notes.extend(
-        listing
-            .folders
-            .iter()
-            .map(|name| format!("{name}: a folder, not read")),
-    );
+    found.notes.extend(listing.folders.iter().map(|name| format!("{name}: a folder, not read")));
     for file in listing.files {
         refuse_compressed(&file)?;
         let name = file.name.clone();
         match classify(file) {
             Some(file) => found.files.push(file),
-            None => found
-                .notes
-                .push(format!("{name}: no table has this name, not read")),
+            None => found.notes.push(format!("{name}: no table has this name, not read")),
         }
     }
     if found.files.len() == before {
         let message = "the folder holds no table";
-        return Err(Error::invalid(message)
-            .with("folder", path.display())
-            .with("expected", expected()));
+        return Err(Error::invalid(message).with("folder", path.display()).with("expected", expected()));
     }
     Ok(())
 }
@@ -98,12 +83,7 @@ fn refuse_compressed(file: &SourceFile) -> Result<()> {
 
 fn classify(source: SourceFile) -> Option<TableFile> {
     let (rank, form) = parse_name(&source.name)?;
-    Some(TableFile {
-        source,
-        table: &tables()[rank],
-        form,
-        rank,
-    })
+    Some(TableFile { source, table: &tables()[rank], form, rank })
 }
 
 /// Reads the table's place in the schema and the form out of a file name.
@@ -122,8 +102,5 @@ fn parse_name(name: &str) -> Option<(usize, Form)> {
 
 fn expected() -> String {
     let names: Vec<_> = tables().iter().map(|table| table.name.as_str()).collect();
-    format!(
-        "<table>.jsonl, <table>.parquet or <table>.arrow, where <table> is one of {}",
-        names.join(", ")
-    )
+    format!("<table>.jsonl, <table>.parquet or <table>.arrow, where <table> is one of {}", names.join(", "))
 }

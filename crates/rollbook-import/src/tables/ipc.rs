@@ -42,27 +42,16 @@ impl IpcBatches {
         let mut mark = [0; MARK.len()];
         file.seek(SeekFrom::Start(0))?;
         let is_file = length >= 18 && file.read_exact(&mut mark).is_ok() && &mark == MARK;
-        let (start, end) = if is_file {
-            (stream_start(&mut file)?, footer_start(&mut file, length)?)
-        } else {
-            (0, length)
-        };
+        let (start, end) =
+            if is_file { (stream_start(&mut file)?, footer_start(&mut file, length)?) } else { (0, length) };
         file.seek(SeekFrom::Start(start))?;
         let left = end.saturating_sub(start);
-        Ok(Self {
-            reader: BufReader::new(file),
-            left,
-            decoder: StreamDecoder::new(),
-            has_ended: false,
-        })
+        Ok(Self { reader: BufReader::new(file), left, decoder: StreamDecoder::new(), has_ended: false })
     }
 
     fn bytes(&mut self, count: u64) -> Result<Vec<u8>, ArrowError> {
         if count > self.left {
-            return Err(malformed(format!(
-                "a length of {count} bytes where {} are left",
-                self.left
-            )));
+            return Err(malformed(format!("a length of {count} bytes where {} are left", self.left)));
         }
         self.left -= count;
         let mut bytes = Vec::new();
@@ -87,19 +76,14 @@ impl IpcBatches {
             if length == 0 {
                 break;
             }
-            let length =
-                u64::try_from(length).map_err(|_negative| malformed("a negative length"))?;
+            let length = u64::try_from(length).map_err(|_negative| malformed("a negative length"))?;
             let metadata = self.bytes(length)?;
-            let message =
-                root_as_message(&metadata).map_err(|error| malformed(error.to_string()))?;
-            let body = u64::try_from(message.bodyLength())
-                .map_err(|_negative| malformed("a negative length"))?;
+            let message = root_as_message(&metadata).map_err(|error| malformed(error.to_string()))?;
+            let body = u64::try_from(message.bodyLength()).map_err(|_negative| malformed("a negative length"))?;
             let body = self.bytes(body)?;
-            let layout = message.header_as_record_batch().or_else(|| {
-                message
-                    .header_as_dictionary_batch()
-                    .and_then(|dictionary| dictionary.data())
-            });
+            let layout = message
+                .header_as_record_batch()
+                .or_else(|| message.header_as_dictionary_batch().and_then(|dictionary| dictionary.data()));
             check(layout, &body)?;
             if let Some(batch) = self.decode(&metadata, &body)? {
                 return Ok(Some(batch));
@@ -109,8 +93,7 @@ impl IpcBatches {
     }
 
     fn decode(&mut self, metadata: &[u8], body: &[u8]) -> Result<Option<RecordBatch>, ArrowError> {
-        let length = i32::try_from(metadata.len())
-            .map_err(|_too_long| malformed("a length beyond int32"))?;
+        let length = i32::try_from(metadata.len()).map_err(|_too_long| malformed("a length beyond int32"))?;
         let mut frame = MutableBuffer::new(8 + metadata.len() + body.len());
         frame.extend_from_slice(&[0xff_u8; 4]);
         frame.extend_from_slice(&length.to_le_bytes());
@@ -126,11 +109,7 @@ fn stream_start(file: &mut File) -> Result<u64, ArrowError> {
     let mut start = Vec::new();
     file.seek(SeekFrom::Start(0))?;
     file.take(1024).read_to_end(&mut start)?;
-    let padding = start
-        .iter()
-        .skip(MARK.len())
-        .take_while(|&&byte| byte == 0)
-        .count();
+    let padding = start.iter().skip(MARK.len()).take_while(|&&byte| byte == 0).count();
     Ok((MARK.len() + padding) as u64 / 8 * 8)
 }
 
@@ -140,9 +119,7 @@ fn footer_start(file: &mut File, length: u64) -> Result<u64, ArrowError> {
     file.seek(SeekFrom::Start(length - 10))?;
     file.read_exact(&mut tail)?;
     let footer = tail.first_chunk().copied().map_or(0, i32::from_le_bytes);
-    let start = u64::try_from(footer)
-        .ok()
-        .and_then(|footer| (length - 10).checked_sub(footer));
+    let start = u64::try_from(footer).ok().and_then(|footer| (length - 10).checked_sub(footer));
     match start {
         Some(start) if tail.ends_with(MARK) && start >= 8 => Ok(start),
         _ => Err(malformed("a file without its footer, perhaps cut short")),
@@ -154,21 +131,14 @@ fn check(layout: Option<Layout<'_>>, body: &[u8]) -> Result<(), ArrowError> {
     let Some(layout) = layout else { return Ok(()) };
     for buffer in layout.buffers().iter().flatten() {
         let offset = usize::try_from(buffer.offset()).ok();
-        let end = usize::try_from(buffer.length())
-            .ok()
-            .zip(offset)
-            .and_then(|(length, at)| length.checked_add(at));
-        let bytes = offset
-            .zip(end)
-            .and_then(|(start, end)| body.get(start..end));
+        let end = usize::try_from(buffer.length()).ok().zip(offset).and_then(|(length, at)| length.checked_add(at));
+        let bytes = offset.zip(end).and_then(|(start, end)| body.get(start..end));
         let Some(bytes) = bytes else {
             return Err(malformed("a buffer outside its message"));
         };
         let size = bytes.first_chunk().copied().map_or(0, i64::from_le_bytes);
         if layout.compression().is_some() && size > BUFFER_LIMIT {
-            return Err(malformed(format!(
-                "a compressed buffer beyond the limit of {BUFFER_LIMIT} bytes"
-            )));
+            return Err(malformed(format!("a compressed buffer beyond the limit of {BUFFER_LIMIT} bytes")));
         }
     }
     Ok(())

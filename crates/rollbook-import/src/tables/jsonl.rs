@@ -23,15 +23,8 @@ pub(crate) struct TableLines {
 
 impl TableLines {
     pub(crate) fn new(table: &'static Table, run_id: Option<&str>) -> Self {
-        let run_id = run_id
-            .filter(|_| table.column("run_id").is_some())
-            .map(str::to_owned);
-        Self {
-            rows: RowBatch::new(table),
-            run_id,
-            named: BTreeSet::new(),
-            notes: Vec::new(),
-        }
+        let run_id = run_id.filter(|_| table.column("run_id").is_some()).map(str::to_owned);
+        Self { rows: RowBatch::new(table), run_id, named: BTreeSet::new(), notes: Vec::new() }
     }
 
     fn row(&mut self, text: &str) -> Parse<()> {
@@ -67,11 +60,7 @@ impl TableLines {
     fn defaults(&mut self) -> Parse<()> {
         if rules::has_provenance(self.rows.table()) {
             for (column, of) in rules::PROVENANCE {
-                let value = if self.rows.is_given(of) {
-                    "assumed"
-                } else {
-                    "absent"
-                };
+                let value = if self.rows.is_given(of) { "assumed" } else { "absent" };
                 self.rows.default_text(column, value)?;
             }
         }
@@ -123,9 +112,7 @@ impl LineFormat for TableLines {
         }
         let table = self.rows.table();
         let batch = self.rows.finish().map_err(|source| {
-            Error::new(ErrorKind::Corrupt, "rows that make no batch")
-                .with("table", &table.name)
-                .because(source)
+            Error::new(ErrorKind::Corrupt, "rows that make no batch").with("table", &table.name).because(source)
         })?;
         queue.push_back(Item::Rows { table, batch });
         Ok(())

@@ -60,14 +60,7 @@ impl Importer for Tables {
             before += file.source.bytes;
             open_file(file, run_id.as_deref(), extent)
         });
-        Ok(guarded(
-            found
-                .notes
-                .into_iter()
-                .map(|note| Ok(Item::Note(note)))
-                .chain(files),
-            options.strict,
-        ))
+        Ok(guarded(found.notes.into_iter().map(|note| Ok(Item::Note(note))).chain(files), options.strict))
     }
 
     fn source_digest(&self, paths: &[PathBuf]) -> Result<String> {
@@ -79,11 +72,7 @@ impl Importer for Tables {
 
 fn open_file(file: TableFile, run_id: Option<&str>, extent: Extent) -> Items {
     match file.form {
-        Form::Jsonl => Box::new(LineItems::new(
-            jsonl::TableLines::new(file.table, run_id),
-            vec![file.source],
-            extent,
-        )),
+        Form::Jsonl => Box::new(LineItems::new(jsonl::TableLines::new(file.table, run_id), vec![file.source], extent)),
         Form::Parquet | Form::Arrow => match columnar::open(&file, run_id, extent) {
             Ok(items) => items,
             Err(error) => Box::new(std::iter::once(Err(error))),

@@ -38,11 +38,7 @@ pub(crate) const NAMED_COLUMNS: usize = 100;
 
 /// What is said of an unknown column.
 pub(crate) fn unknown_column(table: &Table, column: &str, is_kept: bool) -> String {
-    let fate = if is_kept {
-        "kept in extra"
-    } else {
-        "not kept: the table has no extra"
-    };
+    let fate = if is_kept { "kept in extra" } else { "not kept: the table has no extra" };
     format!("{}.{column}: unknown column, {fate}", table.name)
 }
 

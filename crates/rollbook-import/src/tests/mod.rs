@@ -30,25 +30,15 @@ impl Gathered {
     /// The rejects as `line field: reason`.
     pub(crate) fn reasons(&self) -> Vec<String> {
         let place = |reject: &Reject| {
-            let line = reject
-                .line
-                .map_or_else(|| "-".to_owned(), |line| line.to_string());
-            format!(
-                "{line} {}: {}",
-                reject.field.as_deref().unwrap_or("-"),
-                reject.reason
-            )
+            let line = reject.line.map_or_else(|| "-".to_owned(), |line| line.to_string());
+            format!("{line} {}: {}", reject.field.as_deref().unwrap_or("-"), reject.reason)
         };
         self.rejects.iter().map(place).collect()
     }
 }
 
 /// Reads a source to its end.
-pub(crate) fn gather(
-    importer: &dyn Importer,
-    paths: &[PathBuf],
-    options: &ImportOptions,
-) -> Result<Gathered> {
+pub(crate) fn gather(importer: &dyn Importer, paths: &[PathBuf], options: &ImportOptions) -> Result<Gathered> {
     let mut gathered = Gathered::default();
     let mut batches: BTreeMap<String, Vec<RecordBatch>> = BTreeMap::new();
     let mut last = (0, 0);
@@ -63,24 +53,15 @@ pub(crate) fn gather(
             }
             Item::Reject(reject) => gathered.rejects.push(reject),
             Item::Note(note) => gathered.notes.push(note),
-            Item::Progress {
-                bytes_done,
-                bytes_total,
-            } => {
-                assert!(
-                    bytes_done >= last.0 && bytes_done <= bytes_total,
-                    "progress goes forward"
-                );
+            Item::Progress { bytes_done, bytes_total } => {
+                assert!(bytes_done >= last.0 && bytes_done <= bytes_total, "progress goes forward");
                 last = (bytes_done, bytes_total);
             }
         }
     }
     assert_eq!(last.0, last.1, "progress ends at the whole");
     for (table, batches) in batches {
-        gathered.tables.insert(
-            table,
-            concat_batches(&batches[0].schema(), &batches).unwrap(),
-        );
+        gathered.tables.insert(table, concat_batches(&batches[0].schema(), &batches).unwrap());
     }
     Ok(gathered)
 }
@@ -97,23 +78,13 @@ pub(crate) fn folder(files: &[(&str, &[u8])]) -> TempDir {
 /// Reads lines of one table.
 pub(crate) fn lines(table: &str, lines: &str) -> Gathered {
     let folder = folder(&[(&format!("{table}.jsonl"), lines.as_bytes())]);
-    gather(
-        importer("tables").unwrap(),
-        &[folder.path().to_owned()],
-        &ImportOptions::default(),
-    )
-    .unwrap()
+    gather(importer("tables").unwrap(), &[folder.path().to_owned()], &ImportOptions::default()).unwrap()
 }
 
 /// Reads lines of a log.
 pub(crate) fn log(lines: &str) -> Gathered {
     let folder = folder(&[("log.jsonl", lines.as_bytes())]);
-    gather(
-        importer("openai-log").unwrap(),
-        &[folder.path().join("log.jsonl")],
-        &ImportOptions::default(),
-    )
-    .unwrap()
+    gather(importer("openai-log").unwrap(), &[folder.path().join("log.jsonl")], &ImportOptions::default()).unwrap()
 }
 
 /// A cell as text, null as `null`.
@@ -121,18 +92,12 @@ pub(crate) fn cell(batch: &RecordBatch, column: &str, row: usize) -> String {
     use arrow::util::display::{ArrayFormatter, FormatOptions};
     let options = FormatOptions::default().with_null("null");
     let column = batch.column_by_name(column).unwrap();
-    ArrayFormatter::try_new(column, &options)
-        .unwrap()
-        .value(row)
-        .to_string()
+    ArrayFormatter::try_new(column, &options).unwrap().value(row).to_string()
 }
 
 /// The samples of an importer.
 pub(crate) fn samples(folder: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("src")
-        .join(folder)
-        .join("samples")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(folder).join("samples")
 }
 
 #[test]
@@ -152,10 +117,7 @@ fn every_folder_with_samples_is_an_importer() {
         .filter(|entry| entry.path().join("samples").is_dir())
         .map(|entry| entry.file_name().to_str().unwrap().replace('_', "-"))
         .collect();
-    let mut names: Vec<_> = importers()
-        .iter()
-        .map(|one| one.name().to_owned())
-        .collect();
+    let mut names: Vec<_> = importers().iter().map(|one| one.name().to_owned()).collect();
     folders.sort();
     names.sort();
     assert_eq!(folders, names);
@@ -164,12 +126,7 @@ fn every_folder_with_samples_is_an_importer() {
 #[test]
 fn samples_read_without_a_reject() {
     for (name, folder) in [("tables", "tables"), ("openai-log", "openai_log")] {
-        let gathered = gather(
-            importer(name).unwrap(),
-            &[samples(folder)],
-            &ImportOptions::default(),
-        )
-        .unwrap();
+        let gathered = gather(importer(name).unwrap(), &[samples(folder)], &ImportOptions::default()).unwrap();
         assert_eq!(gathered.reasons(), Vec::<String>::new(), "{name}");
         assert!(gathered.rows("calls") > 1, "{name}");
     }
@@ -178,31 +135,15 @@ fn samples_read_without_a_reject() {
 #[test]
 fn the_digest_is_of_names_and_bytes_and_not_of_places() {
     let tables = importer("tables").unwrap();
-    let one = folder(&[
-        ("runs.jsonl", b"{\"run_id\":\"r\"}\n"),
-        ("scores.jsonl", b""),
-    ]);
-    let same = folder(&[
-        ("runs.jsonl", b"{\"run_id\":\"r\"}\n"),
-        ("scores.jsonl", b""),
-        ("notes.txt", b"x"),
-    ]);
-    let other = folder(&[
-        ("runs.jsonl", b"{\"run_id\":\"s\"}\n"),
-        ("scores.jsonl", b""),
-    ]);
-    let renamed = folder(&[
-        ("runs-1.jsonl", b"{\"run_id\":\"r\"}\n"),
-        ("scores.jsonl", b""),
-    ]);
+    let one = folder(&[("runs.jsonl", b"{\"run_id\":\"r\"}\n"), ("scores.jsonl", b"")]);
+    let same = folder(&[("runs.jsonl", b"{\"run_id\":\"r\"}\n"), ("scores.jsonl", b""), ("notes.txt", b"x")]);
+    let other = folder(&[("runs.jsonl", b"{\"run_id\":\"s\"}\n"), ("scores.jsonl", b"")]);
+    let renamed = folder(&[("runs-1.jsonl", b"{\"run_id\":\"r\"}\n"), ("scores.jsonl", b"")]);
     let digest = |folder: &TempDir| tables.source_digest(&[folder.path().to_owned()]).unwrap();
     assert_eq!(digest(&one), digest(&same));
     assert_ne!(digest(&one), digest(&other));
     assert_ne!(digest(&one), digest(&renamed));
     assert!(digest(&one).starts_with("sha256:") && digest(&one).len() == 71);
-    let by_file = [
-        one.path().join("scores.jsonl"),
-        one.path().join("runs.jsonl"),
-    ];
+    let by_file = [one.path().join("scores.jsonl"), one.path().join("runs.jsonl")];
     assert_eq!(tables.source_digest(&by_file).unwrap(), digest(&one));
 }

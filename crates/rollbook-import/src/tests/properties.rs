@@ -7,11 +7,7 @@ use crate::{ImportOptions, importer};
 
 fn read(name: &str, file: &str, bytes: &[u8]) -> crate::Result<Gathered> {
     let folder = folder(&[(file, bytes)]);
-    gather(
-        importer(name).unwrap(),
-        &[folder.path().join(file)],
-        &ImportOptions::default(),
-    )
+    gather(importer(name).unwrap(), &[folder.path().join(file)], &ImportOptions::default())
 }
 
 /// Lines that are nearly good.
@@ -45,10 +41,7 @@ fn line() -> impl Strategy<Value = String> {
         Just("unknown"),
     ];
     proptest::collection::vec((key, value), 0..5).prop_map(|members| {
-        let members: Vec<_> = members
-            .iter()
-            .map(|(key, value)| format!("\"{key}\": {value}"))
-            .collect();
+        let members: Vec<_> = members.iter().map(|(key, value)| format!("\"{key}\": {value}")).collect();
         format!("{{{}}}", members.join(", "))
     })
 }

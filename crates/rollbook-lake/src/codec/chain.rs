@@ -13,11 +13,7 @@ pub(super) struct Link {
 
 impl Link {
     /// The sequence without items.
-    pub(super) const EMPTY: Self = Self {
-        base: NO_BASE,
-        base_len: 0,
-        own: 0,
-    };
+    pub(super) const EMPTY: Self = Self { base: NO_BASE, base_len: 0, own: 0 };
 
     /// Links to `base` past every link that would add nothing, so that each step of a walk yields an item.
     pub(super) fn new(links: &[Self], base: u32, base_len: usize, own: usize) -> Self {
@@ -28,11 +24,7 @@ impl Link {
             }
             base = link.base;
         }
-        Self {
-            base,
-            base_len,
-            own,
-        }
+        Self { base, base_len, own }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -57,11 +49,7 @@ pub(super) fn pieces(links: &[Link], at: u32, len: usize, found: &mut Vec<Piece>
             return;
         }
         if len > link.base_len {
-            found.push(Piece {
-                at,
-                from: 0,
-                to: len - link.base_len,
-            });
+            found.push(Piece { at, from: 0, to: len - link.base_len });
             len = link.base_len;
         }
         at = link.base;

@@ -26,25 +26,14 @@ impl Tokens {
         if column.data_type() == &DataType::Null {
             return Ok(None);
         }
-        let fault = || Fault::Type {
-            name,
-            found: column.data_type().clone(),
-        };
+        let fault = || Fault::Type { name, found: column.data_type().clone() };
         let lists = column.as_list_opt::<i32>().ok_or_else(fault)?;
-        let items = lists
-            .values()
-            .as_primitive_opt::<Int32Type>()
-            .ok_or_else(fault)?;
-        let tokens = Self {
-            offsets: lists.offsets().clone(),
-            values: items.values().clone(),
-            nulls: lists.nulls().cloned(),
-        };
+        let items = lists.values().as_primitive_opt::<Int32Type>().ok_or_else(fault)?;
+        let tokens =
+            Self { offsets: lists.offsets().clone(), values: items.values().clone(), nulls: lists.nulls().cloned() };
         if let Some(nulls) = items.nulls().filter(|nulls| nulls.null_count() > 0) {
-            let holds_null =
-                |range: Range<usize>| nulls.slice(range.start, range.len()).null_count() > 0;
-            let row =
-                (0..lists.len()).find(|row| lists.is_valid(*row) && holds_null(tokens.range(*row)));
+            let holds_null = |range: Range<usize>| nulls.slice(range.start, range.len()).null_count() > 0;
+            let row = (0..lists.len()).find(|row| lists.is_valid(*row) && holds_null(tokens.range(*row)));
             if let Some(row) = row {
                 return Err(Fault::NullToken { name, row });
             }
@@ -61,8 +50,7 @@ impl Tokens {
     /// The tokens of `row` as a share of the column's memory.
     pub(super) fn share(&self, row: usize) -> Option<ScalarBuffer<i32>> {
         let range = self.range(row);
-        self.get(row)
-            .map(|_| self.values.slice(range.start, range.len()))
+        self.get(row).map(|_| self.values.slice(range.start, range.len()))
     }
 
     fn range(&self, row: usize) -> Range<usize> {
@@ -81,10 +69,7 @@ pub(super) fn texts(batch: &RecordBatch, name: &'static str) -> Result<Option<St
 }
 
 fn as_texts(column: &ArrayRef, name: &'static str) -> Result<StringArray> {
-    let fault = || Fault::Type {
-        name,
-        found: column.data_type().clone(),
-    };
+    let fault = || Fault::Type { name, found: column.data_type().clone() };
     if let Some(texts) = column.as_string_opt::<i32>() {
         return Ok(texts.clone());
     }
@@ -98,20 +83,14 @@ fn as_texts(column: &ArrayRef, name: &'static str) -> Result<StringArray> {
 }
 
 /// A column of lists of strings: the lists and their items.
-pub(super) fn text_lists(
-    batch: &RecordBatch,
-    name: &'static str,
-) -> Result<Option<(ListArray, StringArray)>> {
+pub(super) fn text_lists(batch: &RecordBatch, name: &'static str) -> Result<Option<(ListArray, StringArray)>> {
     let Some(column) = batch.column_by_name(name) else {
         return Ok(None);
     };
     if column.data_type() == &DataType::Null {
         return Ok(None);
     }
-    let fault = || Fault::Type {
-        name,
-        found: column.data_type().clone(),
-    };
+    let fault = || Fault::Type { name, found: column.data_type().clone() };
     let lists = column.as_list_opt::<i32>().ok_or_else(fault)?;
     Ok(Some((lists.clone(), as_texts(lists.values(), name)?)))
 }
@@ -125,10 +104,7 @@ pub(super) fn integers(batch: &RecordBatch, name: &'static str) -> Result<Option
         return Ok(None);
     }
     let integers = column.as_primitive_opt::<Int32Type>();
-    integers.cloned().map(Some).ok_or_else(|| Fault::Type {
-        name,
-        found: column.data_type().clone(),
-    })
+    integers.cloned().map(Some).ok_or_else(|| Fault::Type { name, found: column.data_type().clone() })
 }
 
 /// Fails where `column` is missing.
@@ -138,14 +114,10 @@ pub(super) fn required<T>(column: Option<T>, name: &'static str) -> Result<T> {
 
 /// The text in `row`.
 pub(super) fn text_at(column: Option<&StringArray>, row: usize) -> Option<&str> {
-    column
-        .filter(|texts| texts.is_valid(row))
-        .map(|texts| texts.value(row))
+    column.filter(|texts| texts.is_valid(row)).map(|texts| texts.value(row))
 }
 
 /// The integer in `row`.
 pub(super) fn integer_at(column: Option<&Int32Array>, row: usize) -> Option<i32> {
-    column
-        .filter(|integers| integers.is_valid(row))
-        .map(|integers| integers.value(row))
+    column.filter(|integers| integers.is_valid(row)).map(|integers| integers.value(row))
 }

@@ -38,24 +38,13 @@ struct Requests {
 }
 
 impl Stored {
-    pub(super) fn read(
-        batch: &RecordBatch,
-        want_prompts: bool,
-        want_requests: bool,
-    ) -> Result<Self> {
+    pub(super) fn read(batch: &RecordBatch, want_prompts: bool, want_requests: bool) -> Result<Self> {
         let index = required(integers(batch, "stored_index")?, "stored_index")?;
         let base_index = integers(batch, "base_index")?;
         let prompts = want_prompts.then(|| Prompts::read(batch)).transpose()?;
         let requests = want_requests.then(|| Requests::read(batch)).transpose()?;
         let (run_id, rollout_id) = (texts(batch, "run_id")?, texts(batch, "rollout_id")?);
-        Ok(Self {
-            run_id,
-            rollout_id,
-            index,
-            base_index,
-            prompts,
-            requests,
-        })
+        Ok(Self { run_id, rollout_id, index, base_index, prompts, requests })
     }
 
     pub(super) fn request(&self, row: usize) -> Option<&str> {
@@ -65,12 +54,7 @@ impl Stored {
     pub(super) fn corrupt(&self, row: usize, reason: &'static str) -> Fault {
         let name = |column: Option<&StringArray>| text_at(column, row).unwrap_or("null").to_owned();
         let (run, rollout) = (name(self.run_id.as_ref()), name(self.rollout_id.as_ref()));
-        Fault::Corrupt {
-            run,
-            rollout,
-            stored_index: self.index.value(row).into(),
-            reason,
-        }
+        Fault::Corrupt { run, rollout, stored_index: self.index.value(row).into(), reason }
     }
 }
 
@@ -148,26 +132,14 @@ impl Contexts {
     pub(super) fn measure(&mut self, stored: &Stored, row: usize) -> Result<Candidate> {
         let index = integer_at(Some(&stored.index), row).filter(|index| *index >= 0);
         let index = index.ok_or_else(|| stored.corrupt(row, "a stored row has no number"))?;
-        let name = (
-            text_at(stored.run_id.as_ref(), row),
-            text_at(stored.rollout_id.as_ref(), row),
-        );
+        let name = (text_at(stored.run_id.as_ref(), row), text_at(stored.rollout_id.as_ref(), row));
         let is_other = (self.rollout.0.as_deref(), self.rollout.1.as_deref()) != name;
-        let restarts = is_other
-            || self
-                .rows
-                .last()
-                .is_none_or(|last| index <= last.stored_index);
-        let first = if restarts {
-            self.rows.len()
-        } else {
-            self.first
-        };
+        let restarts = is_other || self.rows.last().is_none_or(|last| index <= last.stored_index);
+        let first = if restarts { self.rows.len() } else { self.first };
         let base = match integer_at(stored.base_index.as_ref(), row) {
-            Some(base) => Some(
-                self.find(first, base)
-                    .ok_or_else(|| stored.corrupt(row, "the base is no earlier row"))?,
-            ),
+            Some(base) => {
+                Some(self.find(first, base).ok_or_else(|| stored.corrupt(row, "the base is no earlier row"))?)
+            }
             None => None,
         };
         let mut found = Candidate {
@@ -186,12 +158,10 @@ impl Contexts {
             request_bytes: 0,
         };
         if let Some(prompts) = &stored.prompts {
-            self.measure_prompt(&mut found, prompts, base, row)
-                .map_err(|reason| stored.corrupt(row, reason))?;
+            self.measure_prompt(&mut found, prompts, base, row).map_err(|reason| stored.corrupt(row, reason))?;
         }
         if let Some(requests) = &stored.requests {
-            self.measure_request(&mut found, requests, base, row)
-                .map_err(|reason| stored.corrupt(row, reason))?;
+            self.measure_request(&mut found, requests, base, row).map_err(|reason| stored.corrupt(row, reason))?;
         }
         Ok(found)
     }
@@ -199,9 +169,7 @@ impl Contexts {
     /// Adds a measured row.
     pub(super) fn add(&mut self, candidate: Candidate) {
         self.first = candidate.first;
-        self.rollout = candidate
-            .opens
-            .unwrap_or_else(|| std::mem::take(&mut self.rollout));
+        self.rollout = candidate.opens.unwrap_or_else(|| std::mem::take(&mut self.rollout));
         self.rows.push(candidate.row);
         self.tokens.push(candidate.tokens);
         self.messages.push(candidate.messages);
@@ -216,11 +184,7 @@ impl Contexts {
         self.tokens.drain(..self.first);
         self.messages.drain(..self.first);
         for link in self.tokens.iter_mut().chain(&mut self.messages) {
-            link.base = if link.base == NO_BASE {
-                NO_BASE
-            } else {
-                link.base - gone
-            };
+            link.base = if link.base == NO_BASE { NO_BASE } else { link.base - gone };
         }
         self.first = 0;
     }
@@ -242,18 +206,11 @@ impl Contexts {
         let row = &self.rows[piece.at as usize];
         let suffix = row.suffix.len();
         tokens.extend_from_slice(&row.suffix[piece.from.min(suffix)..piece.to.min(suffix)]);
-        tokens.extend_from_slice(
-            &row.output[piece.from.max(suffix) - suffix..piece.to.max(suffix) - suffix],
-        );
+        tokens.extend_from_slice(&row.output[piece.from.max(suffix) - suffix..piece.to.max(suffix) - suffix]);
     }
 
     /// Calls `each` for every message of row `at`; gives false where its request is whole.
-    pub(super) fn for_messages<'a>(
-        &'a self,
-        at: usize,
-        found: &mut Vec<Piece>,
-        mut each: impl FnMut(&'a str),
-    ) -> bool {
+    pub(super) fn for_messages<'a>(&'a self, at: usize, found: &mut Vec<Piece>, mut each: impl FnMut(&'a str)) -> bool {
         let Some(own) = &self.rows[at].messages else {
             return false;
         };
@@ -262,10 +219,7 @@ impl Contexts {
         for piece in found.iter().rev() {
             let messages = self.rows[piece.at as usize].messages.as_ref();
             for index in piece.from..piece.to {
-                messages
-                    .map(|messages| messages.value(index))
-                    .into_iter()
-                    .for_each(&mut each);
+                messages.map(|messages| messages.value(index)).into_iter().for_each(&mut each);
             }
         }
         (0..own.len()).for_each(|index| each(own.value(index)));
@@ -275,9 +229,7 @@ impl Contexts {
     /// Place of the row with number `stored_index` among those of the rollout that starts at `first`.
     fn find(&self, first: usize, stored_index: i32) -> Option<u32> {
         let rows = self.rows.get(first..)?;
-        let place = rows
-            .binary_search_by_key(&stored_index, |row| row.stored_index)
-            .ok()?;
+        let place = rows.binary_search_by_key(&stored_index, |row| row.stored_index).ok()?;
         u32::try_from(first + place).ok()
     }
 
@@ -290,21 +242,12 @@ impl Contexts {
     ) -> Result<(), &'static str> {
         let base_len = integer_at(Some(&prompts.base_len), row);
         let Some(suffix) = prompts.suffix.share(row) else {
-            return if base_len.is_some() {
-                Err("an unknown prompt has a base length")
-            } else {
-                Ok(())
-            };
+            return if base_len.is_some() { Err("an unknown prompt has a base length") } else { Ok(()) };
         };
         let output = prompts.output.as_ref().and_then(|output| output.share(row));
         let (base, base_len) = match (base, base_len) {
             (None, None) => (NO_BASE, 0),
-            (Some(base), Some(len)) => (
-                base,
-                usize::try_from(len)
-                    .ok()
-                    .ok_or("the base length is negative")?,
-            ),
+            (Some(base), Some(len)) => (base, usize::try_from(len).ok().ok_or("the base length is negative")?),
             _ => return Err("a base without its length, or a length without its base"),
         };
         if base_len > self.tokens.get(base as usize).map_or(0, Link::len) {
@@ -317,12 +260,7 @@ impl Contexts {
         }
         found.row.is_known = true;
         found.row.output = output.unwrap_or_else(|| ScalarBuffer::from(Vec::new()));
-        found.tokens = Link::new(
-            &self.tokens,
-            base,
-            base_len,
-            suffix.len() + found.row.output.len(),
-        );
+        found.tokens = Link::new(&self.tokens, base, base_len, suffix.len() + found.row.output.len());
         found.row.suffix = suffix;
         found.prompt_len = prompt_len;
         Ok(())
@@ -338,23 +276,12 @@ impl Contexts {
         let request = text_at(requests.request.as_ref(), row);
         found.request_bytes = request.map_or(0, str::len);
         let base_len = integer_at(Some(&requests.base_len), row);
-        let suffix = requests
-            .suffix
-            .as_ref()
-            .filter(|(lists, _)| lists.is_valid(row));
+        let suffix = requests.suffix.as_ref().filter(|(lists, _)| lists.is_valid(row));
         let Some((lists, items)) = suffix else {
-            return if base_len.is_some() {
-                Err("a whole request has a number of base messages")
-            } else {
-                Ok(())
-            };
+            return if base_len.is_some() { Err("a whole request has a number of base messages") } else { Ok(()) };
         };
-        request
-            .and_then(template)
-            .ok_or("a request without messages has no place for them")?;
-        let base_len = usize::try_from(base_len.unwrap_or(0))
-            .ok()
-            .ok_or("the number of base messages is negative")?;
+        request.and_then(template).ok_or("a request without messages has no place for them")?;
+        let base_len = usize::try_from(base_len.unwrap_or(0)).ok().ok_or("the number of base messages is negative")?;
         let base = base.unwrap_or(NO_BASE);
         if base_len > self.messages.get(base as usize).map_or(0, Link::len) {
             return Err("the number of base messages exceeds the base's");
@@ -379,12 +306,8 @@ impl Contexts {
     fn message_bytes(&mut self, link: Link) -> usize {
         let mut found = std::mem::take(&mut self.scratch);
         pieces(&self.messages, link.base, link.base_len, &mut found);
-        let own = |piece: &Piece| {
-            self.rows[piece.at as usize]
-                .messages
-                .as_ref()
-                .map(|own| bytes(own, piece.from, piece.to))
-        };
+        let own =
+            |piece: &Piece| self.rows[piece.at as usize].messages.as_ref().map(|own| bytes(own, piece.from, piece.to));
         let total = found.iter().filter_map(own).sum();
         self.scratch = found;
         total

@@ -47,24 +47,14 @@ enum Source {
 impl Decoder {
     /// Creates a decoder that rebuilds `prompt_token_ids`, `request`, or both.
     pub fn new(want_prompts: bool, want_requests: bool) -> Self {
-        Self {
-            want_prompts,
-            want_requests,
-            contexts: Contexts::default(),
-            found: Vec::new(),
-        }
+        Self { want_prompts, want_requests, contexts: Contexts::default(), found: Vec::new() }
     }
 
     /// Returns the stored columns that a decoder with the same wishes reads.
     pub fn columns(want_prompts: bool, want_requests: bool) -> Vec<&'static str> {
         let mut names = vec!["run_id", "rollout_id", "stored_index", "base_index"];
         if want_prompts {
-            names.extend([
-                "base_len",
-                "prompt_suffix",
-                "prompt_len",
-                "output_token_ids",
-            ]);
+            names.extend(["base_len", "prompt_suffix", "prompt_len", "output_token_ids"]);
         }
         if want_requests {
             names.extend(["messages_base_len", "messages_suffix", "request"]);
@@ -76,8 +66,7 @@ impl Decoder {
     pub fn decode(&mut self, physical: &RecordBatch) -> crate::Result<Decoded> {
         let (decoded, next) = self.decode_up_to(physical, 0, usize::MAX)?;
         if next < physical.num_rows() {
-            let fault =
-                "prompts or requests of a batch exceed 2^31 - 1 items; decode fewer rows at once";
+            let fault = "prompts or requests of a batch exceed 2^31 - 1 items; decode fewer rows at once";
             return Err(Fault::TooLarge(fault).into());
         }
         Ok(decoded)
@@ -95,46 +84,26 @@ impl Decoder {
         Ok(self.decode_rows(physical, from_row, max_bytes)?)
     }
 
-    fn decode_rows(
-        &mut self,
-        physical: &RecordBatch,
-        from: usize,
-        max_bytes: usize,
-    ) -> Result<(Decoded, usize)> {
+    fn decode_rows(&mut self, physical: &RecordBatch, from: usize, max_bytes: usize) -> Result<(Decoded, usize)> {
         let stored = Stored::read(physical, self.want_prompts, self.want_requests)?;
         let start = self.contexts.len();
         let (mut next, mut tokens, mut text) = (from, 0, 0);
         while next < physical.num_rows() {
             let candidate = self.contexts.measure(&stored, next)?;
-            let (more_tokens, more_text) = (
-                tokens + candidate.prompt_len,
-                text + candidate.request_bytes,
-            );
+            let (more_tokens, more_text) = (tokens + candidate.prompt_len, text + candidate.request_bytes);
             let fits = more_tokens <= OFFSET_MAX && more_text <= OFFSET_MAX;
-            if next > from
-                && (!fits || more_tokens.saturating_mul(4).saturating_add(more_text) > max_bytes)
-            {
+            if next > from && (!fits || more_tokens.saturating_mul(4).saturating_add(more_text) > max_bytes) {
                 break;
             }
             if !fits {
-                return Err(Fault::TooLarge(
-                    "one prompt or request exceeds 2^31 - 1 items",
-                ));
+                return Err(Fault::TooLarge("one prompt or request exceeds 2^31 - 1 items"));
             }
             self.contexts.add(candidate);
             (next, tokens, text) = (next + 1, more_tokens, more_text);
         }
         let rows = physical.slice(from.min(next), next - from.min(next));
-        let prompts = if self.want_prompts {
-            Some(self.prompts(start, tokens)?)
-        } else {
-            None
-        };
-        let requests = if self.want_requests {
-            Some(self.requests(&stored, from, start, text)?)
-        } else {
-            None
-        };
+        let prompts = if self.want_prompts { Some(self.prompts(start, tokens)?) } else { None };
+        let requests = if self.want_requests { Some(self.requests(&stored, from, start, text)?) } else { None };
         self.contexts.trim();
         Ok((decoded(&rows, prompts, requests)?, next))
     }
@@ -173,31 +142,18 @@ impl Decoder {
         let (mut base, mut len) = (link.base, link.base_len);
         while len > 0 {
             let link = self.contexts.link(base);
-            let placed = (base as usize)
-                .checked_sub(start)
-                .and_then(|place| offsets.get(place));
+            let placed = (base as usize).checked_sub(start).and_then(|place| offsets.get(place));
             if let Some(at) = placed.and_then(|offset| usize::try_from(*offset).ok()) {
                 let suffix = self.contexts.row(base as usize).suffix.len();
                 let prompt = link.base_len + suffix;
                 if len > prompt {
-                    sources.push(Source::Row(Piece {
-                        at: base,
-                        from: suffix,
-                        to: suffix + len - prompt,
-                    }));
+                    sources.push(Source::Row(Piece { at: base, from: suffix, to: suffix + len - prompt }));
                 }
-                sources.push(Source::Batch {
-                    at,
-                    len: len.min(prompt),
-                });
+                sources.push(Source::Batch { at, len: len.min(prompt) });
                 return;
             }
             if len > link.base_len {
-                sources.push(Source::Row(Piece {
-                    at: base,
-                    from: 0,
-                    to: len - link.base_len,
-                }));
+                sources.push(Source::Row(Piece { at: base, from: 0, to: len - link.base_len }));
                 len = link.base_len;
             }
             base = link.base;
@@ -205,13 +161,7 @@ impl Decoder {
     }
 
     /// Builds the requests of the rows from place `start` on, which are rows `from..` of the batch.
-    fn requests(
-        &mut self,
-        stored: &Stored,
-        from: usize,
-        start: usize,
-        total: usize,
-    ) -> Result<StringArray> {
+    fn requests(&mut self, stored: &Stored, from: usize, start: usize, total: usize) -> Result<StringArray> {
         let rows = self.contexts.len() - start;
         let mut requests = StringBuilder::with_capacity(rows, total);
         let mut text = String::new();
@@ -224,17 +174,13 @@ impl Decoder {
                 text.push_str(message);
                 messages += 1;
             };
-            if !self
-                .contexts
-                .for_messages(start + place, &mut self.found, each)
-            {
+            if !self.contexts.for_messages(start + place, &mut self.found, each) {
                 requests.append_option(request);
                 continue;
             }
             text.push_str(if messages == 0 { "[]" } else { "]" });
             let around = request.and_then(template);
-            let (head, tail) =
-                around.ok_or_else(|| stored.corrupt(from + place, "a request has no messages"))?;
+            let (head, tail) = around.ok_or_else(|| stored.corrupt(from + place, "a request has no messages"))?;
             requests.append_value([head, &text, tail].concat());
         }
         Ok(requests.finish())
@@ -242,35 +188,13 @@ impl Decoder {
 }
 
 /// Columns of the stored form alone, which no logical row has.
-const PHYSICAL: [&str; 6] = [
-    "stored_index",
-    "base_index",
-    "base_len",
-    "prompt_suffix",
-    "messages_base_len",
-    "messages_suffix",
-];
+const PHYSICAL: [&str; 6] =
+    ["stored_index", "base_index", "base_len", "prompt_suffix", "messages_base_len", "messages_suffix"];
 
-fn decoded(
-    rows: &RecordBatch,
-    prompts: Option<ListArray>,
-    requests: Option<StringArray>,
-) -> Result<Decoded> {
+fn decoded(rows: &RecordBatch, prompts: Option<ListArray>, requests: Option<StringArray>) -> Result<Decoded> {
     let mut columns: Vec<(&'static str, ArrayRef)> = Vec::new();
-    columns.extend(
-        prompts
-            .clone()
-            .map(|prompts| ("prompt_token_ids", Arc::new(prompts) as ArrayRef)),
-    );
-    columns.extend(
-        requests
-            .clone()
-            .map(|requests| ("request", Arc::new(requests) as ArrayRef)),
-    );
+    columns.extend(prompts.clone().map(|prompts| ("prompt_token_ids", Arc::new(prompts) as ArrayRef)));
+    columns.extend(requests.clone().map(|requests| ("request", Arc::new(requests) as ArrayRef)));
     let batch = assemble(rows, &PHYSICAL, columns, &shown_schema(), false)?;
-    Ok(Decoded {
-        batch,
-        prompt_token_ids: prompts,
-        request: requests,
-    })
+    Ok(Decoded { batch, prompt_token_ids: prompts, request: requests })
 }

@@ -84,10 +84,7 @@ impl Encoder {
         let mut prompt_digests = Vec::with_capacity(rows);
         let mut output_digests = Vec::with_capacity(rows);
         for row in 0..rows {
-            let parts = requests.push(
-                text_at(calls.request.as_ref(), row),
-                calls.has_request_digest(row),
-            );
+            let parts = requests.push(text_at(calls.request.as_ref(), row), calls.has_request_digest(row));
             let call = calls.call(row, parts.as_ref());
             let key = calls.key(row);
             let stored_index = self.count(key)?;
@@ -95,43 +92,22 @@ impl Encoder {
             let delta = open.rollout.push(&call)?;
             columns.push(stored_index, open.first, &call, &delta)?;
             prompt_digests.push(delta.prompt_digest.as_ref().map(hex_digest));
-            output_digests.push(
-                call.output
-                    .filter(|_| calls.wants_output_digest(row))
-                    .map(token_digest),
-            );
+            output_digests.push(call.output.filter(|_| calls.wants_output_digest(row)).map(token_digest));
             self.forget(key);
         }
         let mut columns = columns.finish()?;
-        columns.push((
-            "prompt_digest",
-            digests(calls.prompt_digest.as_ref(), &prompt_digests),
-        ));
-        columns.push((
-            "output_digest",
-            digests(calls.output_digest.as_ref(), &output_digests),
-        ));
-        columns.push((
-            "request_digest",
-            digests(calls.request_digest.as_ref(), &requests.digests),
-        ));
+        columns.push(("prompt_digest", digests(calls.prompt_digest.as_ref(), &prompt_digests)));
+        columns.push(("output_digest", digests(calls.output_digest.as_ref(), &output_digests)));
+        columns.push(("request_digest", digests(calls.request_digest.as_ref(), &requests.digests)));
         columns.push(("request", Arc::new(requests.texts.finish())));
-        assemble(
-            logical,
-            &["prompt_token_ids"],
-            columns,
-            &stored_schema(),
-            true,
-        )
+        assemble(logical, &["prompt_token_ids"], columns, &stored_schema(), true)
     }
 
     /// Counts one more row of a rollout.
     fn count(&mut self, key: Key) -> Result<i32> {
         let next = self.next_index.entry(key).or_insert(0);
         let index = *next;
-        *next = index
-            .checked_add(1)
-            .ok_or(Fault::TooLarge("a rollout has more than 2^31 - 1 calls"))?;
+        *next = index.checked_add(1).ok_or(Fault::TooLarge("a rollout has more than 2^31 - 1 calls"))?;
         Ok(index)
     }
 
@@ -139,20 +115,12 @@ impl Encoder {
     fn open(&mut self, key: Key, stored_index: i32) -> &mut Open {
         self.clock += 1;
         let clock = self.clock;
-        let new = || Open {
-            rollout: Rollout::new(true),
-            first: stored_index,
-            used_at: clock,
-        };
+        let new = || Open { rollout: Rollout::new(true), first: stored_index, used_at: clock };
         let open = self.open.entry(key).or_insert_with(new);
         self.by_use.remove(&open.used_at);
         self.by_use.insert(clock, key);
         // What it holds is counted again when the row is in.
-        self.held = self.held.saturating_sub(if open.used_at == clock {
-            0
-        } else {
-            open.rollout.held()
-        });
+        self.held = self.held.saturating_sub(if open.used_at == clock { 0 } else { open.rollout.held() });
         open.used_at = clock;
         open
     }
@@ -164,10 +132,7 @@ impl Encoder {
             let Some((_, oldest)) = self.by_use.pop_first() else {
                 return;
             };
-            let held = self
-                .open
-                .remove(&oldest)
-                .map_or(0, |open| open.rollout.held());
+            let held = self.open.remove(&oldest).map_or(0, |open| open.rollout.held());
             self.held = self.held.saturating_sub(held);
         }
     }
@@ -190,12 +155,7 @@ struct Calls {
 impl Calls {
     fn read(batch: &RecordBatch) -> Result<Self> {
         Ok(Self {
-            names: [
-                texts(batch, "run_id")?,
-                step(batch)?,
-                texts(batch, "group_id")?,
-                texts(batch, "rollout_id")?,
-            ],
+            names: [texts(batch, "run_id")?, step(batch)?, texts(batch, "group_id")?, texts(batch, "rollout_id")?],
             call_id: texts(batch, "call_id")?,
             call_index: integers(batch, "call_index")?,
             parent_call_id: texts(batch, "parent_call_id")?,
@@ -233,10 +193,7 @@ impl Calls {
         for name in &self.names {
             // The length keeps neighbours apart, and null from the empty text.
             let text = text_at(name.as_ref(), row);
-            hasher.update(
-                text.map_or(u64::MAX, |text| text.len() as u64)
-                    .to_le_bytes(),
-            );
+            hasher.update(text.map_or(u64::MAX, |text| text.len() as u64).to_le_bytes());
             hasher.update(text.unwrap_or_default());
         }
         let digest: [u8; 32] = hasher.finalize().into();
@@ -251,18 +208,11 @@ fn step(batch: &RecordBatch) -> Result<Option<StringArray>> {
     let Some(column) = batch.column_by_name("step") else {
         return Ok(None);
     };
-    let fault = || Fault::Type {
-        name: "step",
-        found: column.data_type().clone(),
-    };
+    let fault = || Fault::Type { name: "step", found: column.data_type().clone() };
     if column.data_type() != &DataType::Null && column.as_primitive_opt::<Int64Type>().is_none() {
         return Err(fault());
     }
-    cast(column, &DataType::Utf8)?
-        .as_string_opt::<i32>()
-        .cloned()
-        .map(Some)
-        .ok_or_else(fault)
+    cast(column, &DataType::Utf8)?.as_string_opt::<i32>().cloned().map(Some).ok_or_else(fault)
 }
 
 /// The requests as stored, and their digests where none was given.
@@ -273,22 +223,14 @@ struct Requests {
 
 impl Requests {
     fn with_capacity(rows: usize) -> Self {
-        Self {
-            texts: StringBuilder::new(),
-            digests: Vec::with_capacity(rows),
-        }
+        Self { texts: StringBuilder::new(), digests: Vec::with_capacity(rows) }
     }
 
     fn push<'a>(&mut self, text: Option<&'a str>, has_digest: bool) -> Option<Parts<'a>> {
-        self.digests.push(
-            text.filter(|_| !has_digest)
-                .map(|text| bytes_digest(text.as_bytes())),
-        );
+        self.digests.push(text.filter(|_| !has_digest).map(|text| bytes_digest(text.as_bytes())));
         let parts = text.and_then(split);
         match &parts {
-            Some(parts) => self
-                .texts
-                .append_value([parts.head, "[]", parts.tail].concat()),
+            Some(parts) => self.texts.append_value([parts.head, "[]", parts.tail].concat()),
             None => self.texts.append_option(text),
         }
         parts

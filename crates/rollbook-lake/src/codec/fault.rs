@@ -20,12 +20,7 @@ pub(super) enum Fault {
     NullToken { name: &'static str, row: usize },
     /// A stored row does not name a prompt or a request that can be rebuilt.
     #[error("{reason} in run {run}, rollout {rollout}, stored_index {stored_index}")]
-    Corrupt {
-        run: String,
-        rollout: String,
-        stored_index: i64,
-        reason: &'static str,
-    },
+    Corrupt { run: String, rollout: String, stored_index: i64, reason: &'static str },
     /// The rows do not fit the 32-bit offsets of one Arrow list or of one file's row numbers.
     #[error("{0}")]
     TooLarge(&'static str),
@@ -39,20 +34,12 @@ pub(super) type Result<T, E = Fault> = std::result::Result<T, E>;
 impl From<Fault> for Error {
     fn from(fault: Fault) -> Self {
         match fault {
-            Fault::Corrupt {
-                run,
-                rollout,
-                stored_index,
-                reason,
-            } => Self::new(Kind::Corrupt, reason)
+            Fault::Corrupt { run, rollout, stored_index, reason } => Self::new(Kind::Corrupt, reason)
                 .with("run_id", run)
                 .with("rollout_id", rollout)
                 .with("stored_index", stored_index)
                 .with_remedy("restore the file, or import the rollout again"),
-            Fault::Missing(_)
-            | Fault::Type { .. }
-            | Fault::NullToken { .. }
-            | Fault::TooLarge(_) => {
+            Fault::Missing(_) | Fault::Type { .. } | Fault::NullToken { .. } | Fault::TooLarge(_) => {
                 Self::new(Kind::Invalid, fault.to_string()).with("table", "calls")
             }
             Fault::Arrow(error) => error.into(),

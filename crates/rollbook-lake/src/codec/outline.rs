@@ -14,10 +14,7 @@ use super::rebase::canonical_key;
 /// It reads no tokens: rows qualify that are not numbered from 0 in canonical order, that lack a base though an earlier
 /// known context may offer one, or whose `parent_prefix_len` is null though the parent is known here.
 pub fn needs_rebase(rows: &[RecordBatch]) -> crate::Result<bool> {
-    let tables = rows
-        .iter()
-        .map(Outlines::read)
-        .collect::<Result<Vec<_>>>()?;
+    let tables = rows.iter().map(Outlines::read).collect::<Result<Vec<_>>>()?;
     let rows: Vec<Outline<'_>> = tables.iter().flat_map(Outlines::rows).collect();
     Ok(!is_numbered(&rows) || lacks_base(&rows) || lacks_prefix(&rows))
 }
@@ -77,8 +74,7 @@ impl Outlines {
 
 fn is_numbered(rows: &[Outline<'_>]) -> bool {
     let numbers = rows.iter().map(|row| row.stored_index);
-    numbers.eq((0..).take(rows.len()).map(Some))
-        && rows.is_sorted_by_key(|row| canonical_key(row.call_index))
+    numbers.eq((0..).take(rows.len()).map(Some)) && rows.is_sorted_by_key(|row| canonical_key(row.call_index))
 }
 
 /// Whether a prompt has no base although a context came before it: its rollout's contexts had been forgotten, or the
@@ -87,9 +83,7 @@ fn lacks_base(rows: &[Outline<'_>]) -> bool {
     let mut contexts = 0;
     rows.iter().any(|row| {
         let lacks = contexts > 0 && row.prompt_len > Some(0) && row.base_index.is_none();
-        contexts += i32::from(
-            row.prompt_len.is_some() && (row.prompt_len > Some(0) || row.output_len > Some(0)),
-        );
+        contexts += i32::from(row.prompt_len.is_some() && (row.prompt_len > Some(0) || row.output_len > Some(0)));
         lacks
     })
 }
@@ -106,17 +100,12 @@ fn lacks_prefix(rows: &[Outline<'_>]) -> bool {
     rows.iter().enumerate().any(|(place, row)| {
         // Rows of one index follow the same call; rows without one follow each other.
         let previous = place.checked_sub(1);
-        if row.call_index.is_none()
-            || previous.is_some_and(|previous| rows[previous].call_index != row.call_index)
-        {
+        if row.call_index.is_none() || previous.is_some_and(|previous| rows[previous].call_index != row.call_index) {
             before = previous;
         }
-        let parent = row
-            .parent_call_id
-            .map(|parent| by_id.get(parent).copied().filter(|parent| *parent != place));
+        let parent = row.parent_call_id.map(|parent| by_id.get(parent).copied().filter(|parent| *parent != place));
         let other = parent.unwrap_or(before).map(|other| &rows[other]);
-        let is_known =
-            other.is_some_and(|other| other.prompt_len.is_some() && other.output_len.is_some());
+        let is_known = other.is_some_and(|other| other.prompt_len.is_some() && other.output_len.is_some());
         is_known && row.prompt_len.is_some() && row.parent_prefix_len.is_none()
     })
 }

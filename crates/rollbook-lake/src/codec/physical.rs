@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, Int32Array, ListArray, ListBuilder, RecordBatch, RecordBatchOptions,
-    StringArray, StringBuilder,
+    Array, ArrayRef, Int32Array, ListArray, ListBuilder, RecordBatch, RecordBatchOptions, StringArray, StringBuilder,
 };
 use arrow::buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
@@ -14,18 +13,12 @@ use super::rollout::{Call, Delta};
 
 /// The schema of calls as stored, or an empty one where the format has no such table.
 pub(super) fn stored_schema() -> SchemaRef {
-    rollbook_schema::table("calls").map_or_else(
-        || Arc::new(Schema::empty()),
-        rollbook_schema::Table::physical,
-    )
+    rollbook_schema::table("calls").map_or_else(|| Arc::new(Schema::empty()), rollbook_schema::Table::physical)
 }
 
 /// The schema of calls as shown.
 pub(super) fn shown_schema() -> SchemaRef {
-    rollbook_schema::table("calls").map_or_else(
-        || Arc::new(Schema::empty()),
-        rollbook_schema::Table::logical,
-    )
+    rollbook_schema::table("calls").map_or_else(|| Arc::new(Schema::empty()), rollbook_schema::Table::logical)
 }
 
 /// The item field of list column `name`.
@@ -70,38 +63,19 @@ impl Columns {
     }
 
     /// Adds a call stored at `stored_index`, where the rows of its rollout's tree count from `first`.
-    pub(super) fn push(
-        &mut self,
-        stored_index: i32,
-        first: i32,
-        call: &Call<'_>,
-        delta: &Delta,
-    ) -> Result<()> {
+    pub(super) fn push(&mut self, stored_index: i32, first: i32, call: &Call<'_>, delta: &Delta) -> Result<()> {
         self.stored_index.push(stored_index);
         // A base is an earlier row of the same 31-bit count.
-        self.base_index.push(
-            delta
-                .base
-                .and_then(|base| i32::try_from(base).ok()?.checked_add(first)),
-        );
+        self.base_index.push(delta.base.and_then(|base| i32::try_from(base).ok()?.checked_add(first)));
         self.base_len.push(length(delta.base_len)?);
-        let suffix = call
-            .prompt
-            .map_or(&[][..], |prompt| &prompt[delta.base_len.unwrap_or(0)..]);
+        let suffix = call.prompt.map_or(&[][..], |prompt| &prompt[delta.base_len.unwrap_or(0)..]);
         self.suffix.extend_from_slice(suffix);
         self.suffix_offsets.extend(length(Some(self.suffix.len()))?);
         self.prompt_len.push(length(call.prompt.map(<[i32]>::len))?);
         self.output_len.push(length(call.output.map(<[i32]>::len))?);
-        self.parent_prefix_len
-            .push(length(delta.parent_prefix_len)?);
-        self.messages_base_len
-            .push(length(call.messages.map(|_| delta.messages_base_len))?);
-        for message in call
-            .messages
-            .unwrap_or(&[])
-            .iter()
-            .skip(delta.messages_base_len)
-        {
+        self.parent_prefix_len.push(length(delta.parent_prefix_len)?);
+        self.messages_base_len.push(length(call.messages.map(|_| delta.messages_base_len))?);
+        for message in call.messages.unwrap_or(&[]).iter().skip(delta.messages_base_len) {
             self.messages_suffix.values().append_value(message);
         }
         self.messages_suffix.append(call.messages.is_some());
@@ -117,43 +91,24 @@ impl Columns {
     /// Returns the columns by name.
     pub(super) fn finish(mut self) -> Result<Vec<(&'static str, ArrayRef)>> {
         let item = item_field(&stored_schema(), "prompt_suffix", DataType::Int32);
-        let known: NullBuffer = self
-            .prompt_len
-            .iter()
-            .map(Option::is_some)
-            .collect::<Vec<_>>()
-            .into();
+        let known: NullBuffer = self.prompt_len.iter().map(Option::is_some).collect::<Vec<_>>().into();
         let suffix = token_lists(item, self.suffix, self.suffix_offsets, known)?;
         Ok(vec![
-            (
-                "stored_index",
-                Arc::new(Int32Array::from(self.stored_index)),
-            ),
+            ("stored_index", Arc::new(Int32Array::from(self.stored_index))),
             ("base_index", Arc::new(Int32Array::from(self.base_index))),
             ("base_len", Arc::new(Int32Array::from(self.base_len))),
             ("prompt_suffix", Arc::new(suffix)),
             ("prompt_len", Arc::new(Int32Array::from(self.prompt_len))),
             ("output_len", Arc::new(Int32Array::from(self.output_len))),
-            (
-                "parent_prefix_len",
-                Arc::new(Int32Array::from(self.parent_prefix_len)),
-            ),
-            (
-                "messages_base_len",
-                Arc::new(Int32Array::from(self.messages_base_len)),
-            ),
+            ("parent_prefix_len", Arc::new(Int32Array::from(self.parent_prefix_len))),
+            ("messages_base_len", Arc::new(Int32Array::from(self.messages_base_len))),
             ("messages_suffix", Arc::new(self.messages_suffix.finish())),
         ])
     }
 }
 
 /// A list column over tokens that are already in place.
-pub(super) fn token_lists(
-    item: FieldRef,
-    values: Vec<i32>,
-    offsets: Vec<i32>,
-    known: NullBuffer,
-) -> Result<ListArray> {
+pub(super) fn token_lists(item: FieldRef, values: Vec<i32>, offsets: Vec<i32>, known: NullBuffer) -> Result<ListArray> {
     let values = Int32Array::new(ScalarBuffer::from(values), None);
     let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
     let known = Some(known).filter(|known| known.null_count() > 0);
@@ -162,15 +117,8 @@ pub(super) fn token_lists(
 
 /// A digest column: those given, and `computed` where none was.
 pub(super) fn digests(given: Option<&StringArray>, computed: &[Option<String>]) -> ArrayRef {
-    let given = |row: usize| {
-        given
-            .filter(|given| given.is_valid(row))
-            .map(|given| given.value(row))
-    };
-    let all = computed
-        .iter()
-        .enumerate()
-        .map(|(row, computed)| given(row).or(computed.as_deref()));
+    let given = |row: usize| given.filter(|given| given.is_valid(row)).map(|given| given.value(row));
+    let all = computed.iter().enumerate().map(|(row, computed)| given(row).or(computed.as_deref()));
     Arc::new(all.collect::<StringArray>())
 }
 
@@ -204,17 +152,13 @@ pub(super) fn assemble(
         let Ok(own) = schema.field_with_name(field.name()) else {
             continue;
         };
-        let fits = own.data_type() == column.data_type()
-            && (own.is_nullable() || column.null_count() == 0);
+        let fits = own.data_type() == column.data_type() && (own.is_nullable() || column.null_count() == 0);
         if adopt && fits {
             *field = Arc::new(own.clone());
         }
     }
     let (fields, arrays): (Vec<_>, Vec<_>) = found.into_iter().unzip();
-    let schema = Arc::new(Schema::new_with_metadata(
-        fields,
-        source.schema_ref().metadata().clone(),
-    ));
+    let schema = Arc::new(Schema::new_with_metadata(fields, source.schema_ref().metadata().clone()));
     let options = RecordBatchOptions::new().with_row_count(Some(source.num_rows()));
     Ok(RecordBatch::try_new_with_options(schema, arrays, &options)?)
 }

@@ -26,22 +26,14 @@ fn rebase(rows: &[RecordBatch]) -> Result<RecordBatch> {
         [first, ..] => concat_batches(&first.schema(), rows)?,
     };
     let (contexts, order) = (read_contexts(&rows)?, canonical_order(&rows)?);
-    let sorted = if order.is_sorted() {
-        rows
-    } else {
-        take_record_batch(&rows, &UInt32Array::from(order.clone()))?
-    };
+    let sorted = if order.is_sorted() { rows } else { take_record_batch(&rows, &UInt32Array::from(order.clone()))? };
     let columns = Rebase::read(&sorted)?.run(contexts, &order)?;
     assemble(&sorted, &[], columns, &stored_schema(), true)
 }
 
 /// Reads all rows as given, each against the bases of its own epoch.
 fn read_contexts(rows: &RecordBatch) -> Result<Contexts> {
-    let stored = Stored::read(
-        rows,
-        true,
-        rows.column_by_name("messages_base_len").is_some(),
-    )?;
+    let stored = Stored::read(rows, true, rows.column_by_name("messages_base_len").is_some())?;
     let mut contexts = Contexts::default();
     for row in 0..rows.num_rows() {
         let candidate = contexts.measure(&stored, row)?;
@@ -52,9 +44,7 @@ fn read_contexts(rows: &RecordBatch) -> Result<Contexts> {
 
 fn canonical_order(rows: &RecordBatch) -> Result<Vec<u32>> {
     let index = integers(rows, "call_index")?;
-    let count = u32::try_from(rows.num_rows())
-        .ok()
-        .ok_or(Fault::TooLarge("a rollout has more than 2^32 calls"))?;
+    let count = u32::try_from(rows.num_rows()).ok().ok_or(Fault::TooLarge("a rollout has more than 2^32 calls"))?;
     let mut order: Vec<u32> = (0..count).collect();
     order.sort_by_key(|row| canonical_key(integer_at(index.as_ref(), *row as usize)));
     Ok(order)
@@ -90,8 +80,7 @@ impl Rebase {
     /// Encodes the rows that lie at `order` in `contexts`.
     fn run(&self, mut contexts: Contexts, order: &[u32]) -> Result<Vec<(&'static str, ArrayRef)>> {
         let wants = |row: usize| text_at(self.prompt_digest.as_ref(), row).is_none();
-        let hashing =
-            (0..order.len()).any(|row| wants(row) && contexts.row(order[row] as usize).is_known);
+        let hashing = (0..order.len()).any(|row| wants(row) && contexts.row(order[row] as usize).is_known);
         let mut rollout = Rollout::new(hashing);
         let mut columns = Columns::with_capacity(order.len());
         let (mut prompt_digests, mut output_digests) = (Vec::new(), Vec::new());
@@ -101,8 +90,7 @@ impl Rebase {
             prompt.clear();
             contexts.append_prompt(*at, &mut prompt);
             let mut messages = Vec::new();
-            let is_split =
-                contexts.for_messages(*at as usize, &mut found, |message| messages.push(message));
+            let is_split = contexts.for_messages(*at as usize, &mut found, |message| messages.push(message));
             let call = Call {
                 id: text_at(self.call_id.as_ref(), row),
                 index: integer_at(self.call_index.as_ref(), row),
@@ -113,9 +101,7 @@ impl Rebase {
                 wants_digest: wants(row),
             };
             let delta = rollout.push(&call)?;
-            let stored_index = i32::try_from(row)
-                .ok()
-                .ok_or(Fault::TooLarge("a rollout has more than 2^31 calls"))?;
+            let stored_index = i32::try_from(row).ok().ok_or(Fault::TooLarge("a rollout has more than 2^31 calls"))?;
             columns.push(stored_index, 0, &call, &delta)?;
             prompt_digests.push(delta.prompt_digest.as_ref().map(hex_digest));
             let wants_output = text_at(self.output_digest.as_ref(), row).is_none();
@@ -123,28 +109,19 @@ impl Rebase {
         }
         self.resolve_parents(&rollout, order.len(), &mut columns)?;
         let mut columns = columns.finish()?;
-        columns.push((
-            "prompt_digest",
-            digests(self.prompt_digest.as_ref(), &prompt_digests),
-        ));
-        columns.push((
-            "output_digest",
-            digests(self.output_digest.as_ref(), &output_digests),
-        ));
+        columns.push(("prompt_digest", digests(self.prompt_digest.as_ref(), &prompt_digests)));
+        columns.push(("output_digest", digests(self.output_digest.as_ref(), &output_digests)));
         Ok(columns)
     }
 
     /// Sets the prefix lengths of rows whose parent came after them.
     fn resolve_parents(&self, rollout: &Rollout, rows: usize, columns: &mut Columns) -> Result<()> {
         for row in 0..rows {
-            let parent =
-                text_at(self.parent_call_id.as_ref(), row).and_then(|parent| rollout.find(parent));
+            let parent = text_at(self.parent_call_id.as_ref(), row).and_then(|parent| rollout.find(parent));
             let Some(parent) = parent.filter(|parent| *parent as usize > row) else {
                 continue;
             };
-            let number = u32::try_from(row)
-                .ok()
-                .ok_or(Fault::TooLarge("a rollout has more than 2^32 calls"))?;
+            let number = u32::try_from(row).ok().ok_or(Fault::TooLarge("a rollout has more than 2^32 calls"))?;
             columns.set_parent_prefix_len(row, rollout.prefix_len(number, parent))?;
         }
         Ok(())

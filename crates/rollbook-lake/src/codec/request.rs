@@ -30,19 +30,9 @@ pub(super) fn split(text: &str) -> Option<Parts<'_>> {
     let (head, array, tail) = cut(text)?;
     let messages: Vec<&RawValue> = serde_json::from_str(array).ok()?;
     let messages: Vec<&str> = messages.into_iter().map(RawValue::get).collect();
-    let parts = Parts {
-        head,
-        messages,
-        tail,
-    };
+    let parts = Parts { head, messages, tail };
     // The cut drops only brackets, commas and blanks; equal length means that no blank was among them.
-    let inner = parts
-        .messages
-        .iter()
-        .map(|message| message.len() + 1)
-        .sum::<usize>()
-        .max(1)
-        - 1;
+    let inner = parts.messages.iter().map(|message| message.len() + 1).sum::<usize>().max(1) - 1;
     (inner + 2 == array.len()).then_some(parts)
 }
 

@@ -76,9 +76,8 @@ impl Rollout {
 
     /// Adds the next call and says how to store it.
     pub(super) fn push(&mut self, call: &Call<'_>) -> Result<Delta> {
-        let number = u32::try_from(self.rows.len())
-            .ok()
-            .ok_or(Fault::TooLarge("a rollout has more than 2^32 calls"))?;
+        let number =
+            u32::try_from(self.rows.len()).ok().ok_or(Fault::TooLarge("a rollout has more than 2^32 calls"))?;
         let reference = self.reference(call);
         let mut delta = match call.prompt {
             Some(prompt) => self.push_context(call, prompt, number),
@@ -121,11 +120,7 @@ impl Rollout {
     fn reference(&self, call: &Call<'_>) -> Option<u32> {
         match (call.parent, call.index) {
             (Some(parent), _) => self.find(parent),
-            (None, Some(index)) => self
-                .by_index
-                .range(..index)
-                .next_back()
-                .map(|(_, row)| *row),
+            (None, Some(index)) => self.by_index.range(..index).next_back().map(|(_, row)| *row),
             (None, None) => u32::try_from(self.rows.len()).ok()?.checked_sub(1),
         }
     }
@@ -135,16 +130,9 @@ impl Rollout {
         self.tree.advance(&mut walk, prompt);
         let shared = walk.depth;
         let first = self.tree.first_row(&walk);
-        let end = self
-            .tree
-            .insert(walk, prompt, call.output.unwrap_or(&[]), number);
+        let end = self.tree.insert(walk, prompt, call.output.unwrap_or(&[]), number);
         let has_output = call.output.is_some();
-        self.rows.push(Row {
-            end: Some(end),
-            prompt_len: prompt.len(),
-            has_output,
-            messages: None,
-        });
+        self.rows.push(Row { end: Some(end), prompt_len: prompt.len(), has_output, messages: None });
         let parent = call.parent.and_then(|id| self.find(id)).filter(|parent| {
             let context = self.rows[*parent as usize].end;
             context.and_then(|context| self.shared_len(number, context)) == Some(shared)
@@ -160,19 +148,8 @@ impl Rollout {
     }
 
     fn push_unknown(&mut self, call: &Call<'_>, base: Option<u32>) -> Delta {
-        self.rows.push(Row {
-            end: None,
-            prompt_len: 0,
-            has_output: call.output.is_some(),
-            messages: None,
-        });
-        Delta {
-            base,
-            base_len: None,
-            messages_base_len: 0,
-            parent_prefix_len: None,
-            prompt_digest: None,
-        }
+        self.rows.push(Row { end: None, prompt_len: 0, has_output: call.output.is_some(), messages: None });
+        Delta { base, base_len: None, messages_base_len: 0, parent_prefix_len: None, prompt_digest: None }
     }
 
     fn push_messages(&mut self, call: &Call<'_>, base: Option<u32>, number: u32) -> usize {
@@ -206,16 +183,8 @@ impl Messages {
     const NONE: u32 = 0;
 
     fn new() -> Self {
-        let none = Message {
-            before: Self::NONE,
-            start: 0,
-            len: 0,
-        };
-        Self {
-            text: String::new(),
-            nodes: vec![none],
-            path: Vec::new(),
-        }
+        let none = Message { before: Self::NONE, start: 0, len: 0 };
+        Self { text: String::new(), nodes: vec![none], path: Vec::new() }
     }
 
     fn held_bytes(&self) -> usize {
@@ -241,11 +210,7 @@ impl Messages {
             shared += 1;
         }
         for message in &messages[shared..] {
-            let node = Message {
-                before: last,
-                start: self.text.len(),
-                len: message.len(),
-            };
+            let node = Message { before: last, start: self.text.len(), len: message.len() };
             self.text.push_str(message);
             last = u32::try_from(self.nodes.len()).unwrap_or(u32::MAX);
             self.nodes.push(node);

@@ -62,20 +62,8 @@ pub(super) struct Tree {
 impl Tree {
     /// Creates an empty tree; without `hashing` it cannot give digests.
     pub(super) fn new(hashing: bool) -> Self {
-        let root = Node {
-            parent: ROOT,
-            start: 0,
-            len: 0,
-            depth: 0,
-            first_row: 0,
-            states: Vec::new(),
-        };
-        Self {
-            arena: Vec::new(),
-            nodes: vec![root],
-            children: HashMap::new(),
-            hashing,
-        }
+        let root = Node { parent: ROOT, start: 0, len: 0, depth: 0, first_row: 0, states: Vec::new() };
+        Self { arena: Vec::new(), nodes: vec![root], children: HashMap::new(), hashing }
     }
 
     /// Estimates the memory held, in tokens.
@@ -86,11 +74,7 @@ impl Tree {
 
     /// Starts a walk at the root.
     pub(super) fn root() -> Walk {
-        Walk {
-            node: ROOT,
-            offset: 0,
-            depth: 0,
-        }
+        Walk { node: ROOT, offset: 0, depth: 0 }
     }
 
     /// Follows `tokens` as far as some context does.
@@ -120,13 +104,7 @@ impl Tree {
     }
 
     /// Adds the context prompt ‖ output of `row`, where `walk` has followed `prompt`; returns the node it ends at.
-    pub(super) fn insert(
-        &mut self,
-        mut walk: Walk,
-        prompt: &[i32],
-        output: &[i32],
-        row: u32,
-    ) -> NodeId {
+    pub(super) fn insert(&mut self, mut walk: Walk, prompt: &[i32], output: &[i32], row: u32) -> NodeId {
         if walk.depth == prompt.len() {
             self.advance(&mut walk, output);
         }
@@ -135,28 +113,16 @@ impl Tree {
         if depth == total {
             return walk.node;
         }
-        let states = if self.hashing {
-            self.new_states(&walk, prompt, output)
-        } else {
-            Vec::new()
-        };
+        let states = if self.hashing { self.new_states(&walk, prompt, output) } else { Vec::new() };
         let start = self.arena.len();
         if depth < prompt.len() {
             self.arena.extend_from_slice(&prompt[depth..]);
             self.arena.extend_from_slice(output);
         } else {
-            self.arena
-                .extend_from_slice(&output[depth - prompt.len()..]);
+            self.arena.extend_from_slice(&output[depth - prompt.len()..]);
         }
         let first = self.arena[start];
-        let node = Node {
-            parent: walk.node,
-            start,
-            len: total - depth,
-            depth,
-            first_row: row,
-            states,
-        };
+        let node = Node { parent: walk.node, start, len: total - depth, depth, first_row: row, states };
         let id = self.push(node);
         self.children.insert((walk.node, first), id);
         id
@@ -187,27 +153,14 @@ impl Tree {
         let id = walk.node;
         let (parent, start, depth, first_row, len) = {
             let node = self.node(id);
-            (
-                node.parent,
-                node.start,
-                node.depth,
-                node.first_row,
-                node.len,
-            )
+            (node.parent, node.start, node.depth, node.first_row, node.len)
         };
         let offset = walk.offset;
         if offset == len {
             return;
         }
         // The lower half keeps the number, since contexts end there.
-        let upper = self.push(Node {
-            parent,
-            start,
-            len: offset,
-            depth,
-            first_row,
-            states: Vec::new(),
-        });
+        let upper = self.push(Node { parent, start, len: offset, depth, first_row, states: Vec::new() });
         let lower = &mut self.nodes[id as usize];
         lower.parent = upper;
         lower.start += offset;
@@ -216,12 +169,10 @@ impl Tree {
         if self.hashing {
             let above = (depth + offset) / BLOCK - depth / BLOCK;
             let below = lower.states.split_off(above);
-            self.nodes[upper as usize].states =
-                std::mem::replace(&mut self.nodes[id as usize].states, below);
+            self.nodes[upper as usize].states = std::mem::replace(&mut self.nodes[id as usize].states, below);
         }
         self.children.insert((parent, self.arena[start]), upper);
-        self.children
-            .insert((upper, self.arena[start + offset]), id);
+        self.children.insert((upper, self.arena[start + offset]), id);
         walk.node = upper;
     }
 
@@ -234,8 +185,7 @@ impl Tree {
         while boundary + BLOCK <= total {
             let end = boundary + BLOCK;
             let head = &prompt[boundary.min(prompt.len())..end.min(prompt.len())];
-            let tail = &output
-                [boundary.max(prompt.len()) - prompt.len()..end.max(prompt.len()) - prompt.len()];
+            let tail = &output[boundary.max(prompt.len()) - prompt.len()..end.max(prompt.len()) - prompt.len()];
             state = chain(&state, head, tail);
             states.push(state);
             boundary = end;
@@ -289,11 +239,7 @@ fn shared_prefix_len(a: &[i32], b: &[i32]) -> usize {
     while from < len {
         let to = (from + PIECE).min(len);
         if a[from..to] != b[from..to] {
-            let differs = a[from..to]
-                .iter()
-                .zip(&b[from..to])
-                .take_while(|(x, y)| x == y)
-                .count();
+            let differs = a[from..to].iter().zip(&b[from..to]).take_while(|(x, y)| x == y).count();
             return from + differs;
         }
         from = to;

@@ -26,13 +26,9 @@ impl Lake {
     /// Makes sure that the newest Delta commit of every table exists (or of the tables of `last` alone) and that the
     /// head's source is marked. Entries before the head were finished by the writer of the one that followed.
     pub(crate) async fn finish(&self, head: &Snapshot, last: Option<&Entry>) -> Result<()> {
-        let tables = head
-            .tables()
-            .filter(|(name, _)| last.is_none_or(|entry| entry.changes.contains_key(*name)));
+        let tables = head.tables().filter(|(name, _)| last.is_none_or(|entry| entry.changes.contains_key(*name)));
         let looks = tables.map(|(name, table)| async move {
-            let is_there = self
-                .has_delta_commit(name, table.version, table.commit_size)
-                .await?;
+            let is_there = self.has_delta_commit(name, table.version, table.commit_size).await?;
             Ok((!is_there).then(|| (name.to_owned(), table.entry)))
         });
         let missing = gather(looks.collect(), CONCURRENT_REQUESTS).await?;
@@ -54,9 +50,7 @@ impl Lake {
     /// Refuses a write that could not be applied, because a Delta log already holds a commit at its version.
     pub(crate) async fn refuse_foreign(&self, head: &Snapshot, entry: &Entry) -> Result<()> {
         let looks = entry.changes.iter().map(|(name, change)| async move {
-            let is_taken = self
-                .exists(&place::delta_commit(name, change.version))
-                .await?;
+            let is_taken = self.exists(&place::delta_commit(name, change.version)).await?;
             Ok(is_taken.then(|| (name.clone(), change.version)))
         });
         let taken = gather(looks.collect(), CONCURRENT_REQUESTS).await?;
@@ -67,12 +61,7 @@ impl Lake {
         if self.exists(&place::entry(head.n + 1)).await? {
             return Ok(());
         }
-        Err(ForeignCommit {
-            table,
-            version,
-            reason: ForeignReason::Beyond,
-        }
-        .into_error())
+        Err(ForeignCommit { table, version, reason: ForeignReason::Beyond }.into_error())
     }
 
     /// Applies an entry just published. Whatever fails here is left to the next writer and returned as a warning.
@@ -88,13 +77,8 @@ impl Lake {
                 warnings.push(format!("{what}: {error}"));
             }
         };
-        let versions = entry
-            .changes
-            .iter()
-            .filter_map(|(name, change)| Some((name, change.version, texts.get(name)?)));
-        let puts = versions
-            .map(|(name, version, text)| self.put_delta_commit(name, version, text))
-            .collect();
+        let versions = entry.changes.iter().filter_map(|(name, change)| Some((name, change.version, texts.get(name)?)));
+        let puts = versions.map(|(name, version, text)| self.put_delta_commit(name, version, text)).collect();
         let applied = gather(puts, CONCURRENT_REQUESTS).await.map(drop);
         let is_applied = applied.is_ok();
         note("the Delta log waits for the next write", applied);
@@ -112,17 +96,11 @@ impl Lake {
             }
             note("no state was cached", written);
         }
-        note(
-            "the hint at the newest snapshot is old",
-            self.write_hint(snapshot).await,
-        );
+        note("the hint at the newest snapshot is old", self.write_hint(snapshot).await);
         if is_applied {
             for (name, change) in &entry.changes {
                 if change.version > 0 && change.version.is_multiple_of(CHECKPOINT_EVERY) {
-                    note(
-                        "no Delta checkpoint",
-                        checkpoint(&self.store(), name, change.version).await,
-                    );
+                    note("no Delta checkpoint", checkpoint(&self.store(), name, change.version).await);
                 }
             }
         }
@@ -150,12 +128,9 @@ impl Lake {
         }
         match self.inner.log.get(&path).await? {
             Some(bytes) if bytes == text.as_bytes() => Ok(()),
-            _ => Err(ForeignCommit {
-                table: table.to_owned(),
-                version,
-                reason: ForeignReason::OtherBytes,
+            _ => {
+                Err(ForeignCommit { table: table.to_owned(), version, reason: ForeignReason::OtherBytes }.into_error())
             }
-            .into_error()),
         }
     }
 
@@ -164,12 +139,9 @@ impl Lake {
         let path = place::delta_commit(table, version);
         match self.inner.store.head(&path).await {
             Ok(meta) if meta.size == size => Ok(true),
-            Ok(_) => Err(ForeignCommit {
-                table: table.to_owned(),
-                version,
-                reason: ForeignReason::OtherBytes,
+            Ok(_) => {
+                Err(ForeignCommit { table: table.to_owned(), version, reason: ForeignReason::OtherBytes }.into_error())
             }
-            .into_error()),
             Err(StoreError::NotFound { .. }) => Ok(false),
             Err(error) => Err(store_error(error, "look at", path.as_ref())),
         }
@@ -189,20 +161,12 @@ impl Lake {
     }
 
     async fn write_hint(&self, snapshot: &Snapshot) -> Result<()> {
-        let state = snapshot
-            .state_n
-            .map_or_else(|| "null".to_owned(), |n| n.to_string());
-        self.put(
-            &place::latest(),
-            format!("{{\"n\":{},\"state\":{state}}}\n", snapshot.n).into_bytes(),
-        )
-        .await
+        let state = snapshot.state_n.map_or_else(|| "null".to_owned(), |n| n.to_string());
+        self.put(&place::latest(), format!("{{\"n\":{},\"state\":{state}}}\n", snapshot.n).into_bytes()).await
     }
 
     async fn put(&self, path: &object_store::path::Path, bytes: Vec<u8>) -> Result<()> {
         let written = self.inner.store.put(path, bytes.into()).await;
-        written
-            .map(drop)
-            .map_err(|error| store_error(error, "write", path.as_ref()))
+        written.map(drop).map_err(|error| store_error(error, "write", path.as_ref()))
     }
 }

@@ -9,9 +9,7 @@ use crate::commit::{Change, Intent};
 use crate::delta::{CommitSpec, commit_text};
 use crate::error::{Error, Kind, Result};
 use crate::file::DataFile;
-use crate::snapshot::{
-    ENTRY_FORMAT, Entry, EntryChange, Kind as WriteKind, Log, Snapshot, TableState,
-};
+use crate::snapshot::{ENTRY_FORMAT, Entry, EntryChange, Kind as WriteKind, Log, Snapshot, TableState};
 
 /// Texts of one entry beyond this many bytes go to blobs.
 const INLINE_BYTES_MAX: usize = 256 << 10;
@@ -33,22 +31,15 @@ pub(crate) struct Composed {
 }
 
 /// Composes the entry that follows `head`; without a head, entry 0.
-pub(crate) fn compose(
-    head: Option<&Snapshot>,
-    sign: &Signature<'_>,
-    changes: &[Change],
-) -> Result<Composed> {
+pub(crate) fn compose(head: Option<&Snapshot>, sign: &Signature<'_>, changes: &[Change]) -> Result<Composed> {
     let n = head.map_or(0, |head| head.n + 1);
     let mut versions = head.map(Snapshot::versions).unwrap_or_default();
     let mut texts = BTreeMap::new();
     let mut parts = BTreeMap::new();
     for change in changes {
-        let table = table_of(&change.table).ok_or_else(|| {
-            Error::new(Kind::Invalid, "there is no such table").with("table", &change.table)
-        })?;
-        let state = head
-            .and_then(|head| head.tables.get(&change.table))
-            .map(AsRef::as_ref);
+        let table = table_of(&change.table)
+            .ok_or_else(|| Error::new(Kind::Invalid, "there is no such table").with("table", &change.table))?;
+        let state = head.and_then(|head| head.tables.get(&change.table)).map(AsRef::as_ref);
         check_inputs(change, state, sign.intent.kind)?;
         let version = state.map_or(0, |state| state.version + 1);
         let remove: Vec<&DataFile> = change.remove.iter().map(AsRef::as_ref).collect();
@@ -63,18 +54,10 @@ pub(crate) fn compose(
             remove: &remove,
         })?;
         if texts.insert(change.table.clone(), text).is_some() {
-            return Err(Error::new(Kind::Invalid, "one write changes a table twice")
-                .with("table", &change.table));
+            return Err(Error::new(Kind::Invalid, "one write changes a table twice").with("table", &change.table));
         }
         versions.insert(change.table.clone(), version);
-        parts.insert(
-            change.table.clone(),
-            EntryChange {
-                version,
-                commit_text: None,
-                sidecar: None,
-            },
-        );
+        parts.insert(change.table.clone(), EntryChange { version, commit_text: None, sidecar: None });
     }
     let entry = Entry {
         format: ENTRY_FORMAT,
@@ -108,9 +91,8 @@ impl Composed {
                 change.commit_text = Some(text.clone());
             }
         }
-        serde_json::to_vec(&self.entry).map_err(|source| {
-            Error::new(Kind::Invalid, "the entry cannot be written as JSON").with_source(source)
-        })
+        serde_json::to_vec(&self.entry)
+            .map_err(|source| Error::new(Kind::Invalid, "the entry cannot be written as JSON").with_source(source))
     }
 }
 
@@ -118,9 +100,7 @@ impl Composed {
 fn definition<'a>(table: &'a Table, state: Option<&TableState>) -> Option<(&'a Table, String)> {
     match state {
         None => Some((table, Uuid::new_v4().to_string())),
-        Some(state) if table.physical().fields().len() > state.columns => {
-            Some((table, state.metadata_id.clone()))
-        }
+        Some(state) if table.physical().fields().len() > state.columns => Some((table, state.metadata_id.clone())),
         Some(_) => None,
     }
 }
@@ -130,25 +110,15 @@ fn check_inputs(change: &Change, state: Option<&TableState>, kind: WriteKind) ->
         return Ok(());
     }
     if kind == WriteKind::Append {
-        return Err(
-            Error::new(Kind::Invalid, "an append removes nothing").with("table", &change.table)
-        );
+        return Err(Error::new(Kind::Invalid, "an append removes nothing").with("table", &change.table));
     }
-    let live: BTreeSet<&str> = state
-        .map(|state| state.files.iter().map(|file| file.path.as_str()).collect())
-        .unwrap_or_default();
-    match change
-        .remove
-        .iter()
-        .find(|file| !live.contains(file.path.as_str()))
-    {
+    let live: BTreeSet<&str> =
+        state.map(|state| state.files.iter().map(|file| file.path.as_str()).collect()).unwrap_or_default();
+    match change.remove.iter().find(|file| !live.contains(file.path.as_str())) {
         None => Ok(()),
-        Some(gone) => Err(Error::new(
-            Kind::Conflict,
-            "another write already replaced a file this one rewrites",
-        )
-        .with("table", &change.table)
-        .with("file", &gone.path)
-        .with_remedy("run it again on the newest snapshot")),
+        Some(gone) => Err(Error::new(Kind::Conflict, "another write already replaced a file this one rewrites")
+            .with("table", &change.table)
+            .with("file", &gone.path)
+            .with_remedy("run it again on the newest snapshot")),
     }
 }

@@ -38,21 +38,12 @@ pub struct Intent {
 impl Intent {
     /// Creates an append without source, import or derivation.
     pub fn append(reason: impl Into<String>) -> Self {
-        Self {
-            kind: Kind::Append,
-            reason: reason.into(),
-            source_digest: None,
-            import_id: None,
-            derivation_id: None,
-        }
+        Self { kind: Kind::Append, reason: reason.into(), source_digest: None, import_id: None, derivation_id: None }
     }
 
     /// Creates a rewrite.
     pub fn rewrite(reason: impl Into<String>) -> Self {
-        Self {
-            kind: Kind::Rewrite,
-            ..Self::append(reason)
-        }
+        Self { kind: Kind::Rewrite, ..Self::append(reason) }
     }
 }
 

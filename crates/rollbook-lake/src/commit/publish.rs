@@ -34,12 +34,7 @@ impl Lake {
     ///
     /// `base` is what the caller read. Where other writers were faster, `prepare` is asked again with the new head. A
     /// source that is already in is not added twice. Once the entry is published, nothing that fails undoes it.
-    pub async fn commit(
-        &self,
-        base: Snapshot,
-        intent: Intent,
-        prepare: &mut dyn Prepare,
-    ) -> Result<Outcome> {
+    pub async fn commit(&self, base: Snapshot, intent: Intent, prepare: &mut dyn Prepare) -> Result<Outcome> {
         let nonce = Uuid::new_v4().to_string();
         let mut head = base;
         let mut won = Vec::new();
@@ -54,12 +49,7 @@ impl Lake {
                 return Ok(Outcome::Nothing);
             }
             let author = &self.inner.options.author;
-            let sign = Signature {
-                nonce: &nonce,
-                author,
-                now_us: self.now_us(),
-                intent: &intent,
-            };
+            let sign = Signature { nonce: &nonce, author, now_us: self.now_us(), intent: &intent };
             let mut composed = compose(Some(&head), &sign, &changes)?;
             self.refuse_foreign(&head, &composed.entry).await?;
             let bytes = composed.seal(&self.inner.log).await?;
@@ -70,20 +60,15 @@ impl Lake {
             (head, won) = self.inner.log.advance(head).await?;
             self.remember(&head);
             let digest = intent.source_digest.as_ref();
-            if let Some(same) = won
-                .iter()
-                .find(|entry| digest.is_some() && entry.source_digest.as_ref() == digest)
-            {
+            if let Some(same) = won.iter().find(|entry| digest.is_some() && entry.source_digest.as_ref() == digest) {
                 return Ok(Outcome::AlreadyIn { n: same.n });
             }
             // Each winner finished the one before it, so the last alone may still be in the making.
             self.finish(&head, won.last()).await?;
         }
-        Err(
-            Error::new(Kind::Conflict, "other writers were faster every time")
-                .with("attempts", RACES_MAX)
-                .with_remedy("run it again when fewer writers are at work"),
-        )
+        Err(Error::new(Kind::Conflict, "other writers were faster every time")
+            .with("attempts", RACES_MAX)
+            .with_remedy("run it again when fewer writers are at work"))
     }
 
     async fn published_source(&self, intent: &Intent) -> Result<Option<u64>> {
@@ -96,9 +81,7 @@ impl Lake {
     async fn after(&self, head: Snapshot, composed: &Composed) -> Result<Outcome> {
         let n = composed.entry.n;
         let mut snapshot = fold(Some(head), &composed.entry, &composed.texts)?;
-        let warnings = self
-            .apply(&composed.entry, &composed.texts, &mut snapshot)
-            .await;
+        let warnings = self.apply(&composed.entry, &composed.texts, &mut snapshot).await;
         self.remember(&snapshot);
         Ok(Outcome::Published { n, warnings })
     }
@@ -111,12 +94,7 @@ impl Lake {
         let started = Instant::now();
         for attempt in 0..UNKNOWN_MAX {
             let options = PutOptions::from(PutMode::Create);
-            match self
-                .inner
-                .store
-                .put_opts(&path, bytes.clone().into(), options)
-                .await
-            {
+            match self.inner.store.put_opts(&path, bytes.clone().into(), options).await {
                 Ok(_) => return Ok(Put::Mine),
                 Err(error) if is_certain(&error) => {
                     return Err(store_error(error, "write", path.as_ref()));
@@ -137,12 +115,9 @@ impl Lake {
             }
             backoff(attempt + 2).await;
         }
-        let unknown = Error::new(
-            Kind::Unavailable,
-            "whether the write was published could not be learned",
-        )
-        .with("snapshot", n)
-        .with_remedy("run it again: a source that is in is not added twice");
+        let unknown = Error::new(Kind::Unavailable, "whether the write was published could not be learned")
+            .with("snapshot", n)
+            .with_remedy("run it again: a source that is in is not added twice");
         Err(match last {
             Some(source) => unknown.with("cause", &source).with_source(source),
             None => unknown,
@@ -165,9 +140,7 @@ fn is_certain(error: &StoreError) -> bool {
 
 /// Waits twice as long each time, between half and one and a half of it, so that racers spread out.
 async fn backoff(attempt: u32) {
-    let full = BACKOFF_FIRST
-        .saturating_mul(1 << attempt.min(8))
-        .min(BACKOFF_LAST);
+    let full = BACKOFF_FIRST.saturating_mul(1 << attempt.min(8)).min(BACKOFF_LAST);
     let jitter = u32::try_from(Uuid::new_v4().as_u128() % 1000).unwrap_or(500);
     tokio::time::sleep(full.mul_f64(0.5 + f64::from(jitter) / 1000.0)).await;
 }

@@ -16,18 +16,12 @@ use crate::error::{Error, Kind, Result};
 pub(crate) const CHECKPOINT_EVERY: u64 = 100;
 
 /// Writes the checkpoint of a table's version through deltalake's own function.
-pub(crate) async fn checkpoint(
-    store: &Arc<dyn ObjectStore>,
-    table: &str,
-    version: u64,
-) -> Result<()> {
+pub(crate) async fn checkpoint(store: &Arc<dyn ObjectStore>, table: &str, version: u64) -> Result<()> {
     // Our store is rooted at the lake, so the URL only has to name the table below that root. The kernel takes listings
     // as sorted, which a local folder's are not; it sorts them itself for directory buckets, which this name looks like.
-    let url = Url::parse(&format!("s3://lake--x-s3/{table}/")).map_err(|source| {
-        Error::new(Kind::Invalid, "the table's name cannot be in a URL").with_source(source)
-    })?;
-    let below: Arc<dyn ObjectStore> =
-        Arc::new(PrefixStore::new(Arc::clone(store), Path::from(table)));
+    let url = Url::parse(&format!("s3://lake--x-s3/{table}/"))
+        .map_err(|source| Error::new(Kind::Invalid, "the table's name cannot be in a URL").with_source(source))?;
+    let below: Arc<dyn ObjectStore> = Arc::new(PrefixStore::new(Arc::clone(store), Path::from(table)));
     let log = default_logstore(below, Arc::clone(store), &url, &StorageConfig::default());
     let mut delta = DeltaTable::new(log);
     let failed = |source: DeltaTableError| {

@@ -54,7 +54,9 @@ impl ForeignCommit {
             .with("table", &self.table)
             .with("version", self.version)
             .with("file", place::delta_commit(&self.table, self.version))
-            .with_remedy("only Rollbook may write these tables; its rows are in no result. Move that file away to go on")
+            .with_remedy(
+                "only Rollbook may write these tables; its rows are in no result. Move that file away to go on",
+            )
     }
 }
 
@@ -64,24 +66,13 @@ impl Lake {
     /// `seen` is where the caller stands; entries published after it are read, so that they are not accused.
     pub async fn foreign_commits(&self, seen: &Snapshot) -> Result<Vec<ForeignCommit>> {
         let (head, _) = self.inner.log.advance(seen.clone()).await?;
-        let looks = head
-            .tables()
-            .map(|(name, table)| self.foreign_of(name, table))
-            .collect();
-        let mut found: Vec<ForeignCommit> = gather(looks, CONCURRENT_TABLES)
-            .await?
-            .into_iter()
-            .flatten()
-            .collect();
-        if found
-            .iter()
-            .any(|commit| commit.reason == ForeignReason::Beyond)
-        {
+        let looks = head.tables().map(|(name, table)| self.foreign_of(name, table)).collect();
+        let mut found: Vec<ForeignCommit> = gather(looks, CONCURRENT_TABLES).await?.into_iter().flatten().collect();
+        if found.iter().any(|commit| commit.reason == ForeignReason::Beyond) {
             // A writer may have published and applied between the two looks.
             let (head, _) = self.inner.log.advance(head).await?;
             found.retain(|commit| {
-                commit.reason == ForeignReason::OtherBytes
-                    || commit.version > head.table(&commit.table).version
+                commit.reason == ForeignReason::OtherBytes || commit.version > head.table(&commit.table).version
             });
         }
         Ok(found)
@@ -90,19 +81,11 @@ impl Lake {
     async fn foreign_of(&self, name: &str, table: &TableState) -> Result<Vec<ForeignCommit>> {
         let mut found = Vec::new();
         let newest = place::delta_commit(name, table.version);
-        let is_other = self
-            .inner
-            .log
-            .get(&newest)
-            .await?
-            .is_some_and(|bytes| bytes_digest(&bytes) != table.commit_digest);
+        let is_other =
+            self.inner.log.get(&newest).await?.is_some_and(|bytes| bytes_digest(&bytes) != table.commit_digest);
         if is_other {
             let table_name = name.to_owned();
-            found.push(ForeignCommit {
-                table: table_name,
-                version: table.version,
-                reason: ForeignReason::OtherBytes,
-            });
+            found.push(ForeignCommit { table: table_name, version: table.version, reason: ForeignReason::OtherBytes });
         }
         let folder = place::delta_log(name);
         let mut beyond: Vec<u64> = self

@@ -65,12 +65,9 @@ struct Fields {
 pub(crate) fn read_commit(table: &str, text: &str) -> Result<CommitActions> {
     let mut actions = CommitActions::default();
     for line in text.lines().filter(|line| !line.is_empty()) {
-        let line: Line =
-            serde_json::from_str(line).map_err(|source| unreadable(table).with_source(source))?;
+        let line: Line = serde_json::from_str(line).map_err(|source| unreadable(table).with_source(source))?;
         if let Some(add) = line.add {
-            actions
-                .add
-                .push(data_file(table, add).map_err(|error| error.with("table", table))?);
+            actions.add.push(data_file(table, add).map_err(|error| error.with("table", table))?);
         }
         if let Some(remove) = line.remove {
             actions.remove.push(format!("{table}/{}", remove.path));
@@ -91,11 +88,7 @@ pub(crate) fn read_commit(table: &str, text: &str) -> Result<CommitActions> {
 fn data_file(table: &str, add: Add) -> Result<DataFile> {
     let ranges = ranges_of_stats(&add.stats)?;
     let is_set = |tag: &str| {
-        add.tags
-            .as_ref()
-            .and_then(|tags| tags.get(tag))
-            .and_then(Option::as_deref)
-            .is_some_and(|value| value == "true")
+        add.tags.as_ref().and_then(|tags| tags.get(tag)).and_then(Option::as_deref).is_some_and(|value| value == "true")
     };
     Ok(DataFile {
         path: format!("{table}/{}", add.path),

@@ -27,8 +27,8 @@ pub(crate) struct CommitSpec<'a> {
 pub(crate) fn commit_text(spec: &CommitSpec<'_>) -> Result<String> {
     let millis = spec.now_us.div_euclid(1000);
     let rows = |files: &mut dyn Iterator<Item = u64>| files.sum::<u64>();
-    let is_same_rows = rows(&mut spec.add.iter().map(|file| file.rows))
-        == rows(&mut spec.remove.iter().map(|file| file.rows));
+    let is_same_rows =
+        rows(&mut spec.add.iter().map(|file| file.rows)) == rows(&mut spec.remove.iter().map(|file| file.rows));
     // A rewrite that keeps every row only rearranges files, and a reader of changes may skip it.
     let changes_data = spec.kind == WriteKind::Append || !is_same_rows;
     let mut lines = vec![commit_info(spec, millis)];
@@ -59,11 +59,7 @@ pub(crate) fn commit_text(spec: &CommitSpec<'_>) -> Result<String> {
             "tags": tags(file),
         } }));
     }
-    Ok(lines
-        .iter()
-        .map(Value::to_string)
-        .collect::<Vec<_>>()
-        .join("\n"))
+    Ok(lines.iter().map(Value::to_string).collect::<Vec<_>>().join("\n"))
 }
 
 fn commit_info(spec: &CommitSpec<'_>, millis: i64) -> Value {
@@ -114,16 +110,9 @@ fn tags(file: &DataFile) -> Value {
 fn inner_path<'a>(table: &str, path: &'a str) -> Result<&'a str> {
     let is_plain = |name: &str| {
         !name.is_empty()
-            && name.bytes().all(|byte| {
-                byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'/')
-            })
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'/'))
     };
-    path.strip_prefix(table)
-        .and_then(|rest| rest.strip_prefix('/'))
-        .filter(|name| is_plain(name))
-        .ok_or_else(|| {
-            Error::new(Kind::Invalid, "a file does not lie in its table")
-                .with("table", table)
-                .with("path", path)
-        })
+    path.strip_prefix(table).and_then(|rest| rest.strip_prefix('/')).filter(|name| is_plain(name)).ok_or_else(|| {
+        Error::new(Kind::Invalid, "a file does not lie in its table").with("table", table).with("path", path)
+    })
 }

@@ -13,17 +13,11 @@ const ORDER: [&str; 5] = ["run_id", "step", "group_id", "rollout_id", "stored_in
 /// Returns the columns that order a table's rows within a file: ascending, nulls last.
 pub fn sort_columns(table: &Table) -> Vec<&'static str> {
     let schema = table.physical();
-    ORDER
-        .into_iter()
-        .filter(|name| schema.field_with_name(name).is_ok())
-        .collect()
+    ORDER.into_iter().filter(|name| schema.field_with_name(name).is_ok()).collect()
 }
 
 /// Ascending, nulls last.
-pub(super) const SORT: SortOptions = SortOptions {
-    descending: false,
-    nulls_first: false,
-};
+pub(super) const SORT: SortOptions = SortOptions { descending: false, nulls_first: false };
 
 /// Checks that rows come in the order of [`sort_columns`].
 pub(super) struct OrderCheck {
@@ -35,38 +29,22 @@ pub(super) struct OrderCheck {
 
 impl OrderCheck {
     pub(super) fn new(table: &Table, schema: &Schema) -> Result<Self> {
-        let columns: Vec<usize> = sort_columns(table)
-            .into_iter()
-            .filter_map(|name| schema.index_of(name).ok())
-            .collect();
+        let columns: Vec<usize> =
+            sort_columns(table).into_iter().filter_map(|name| schema.index_of(name).ok()).collect();
         let fields = columns
             .iter()
-            .map(|&column| {
-                SortField::new_with_options(schema.field(column).data_type().clone(), SORT)
-            })
+            .map(|&column| SortField::new_with_options(schema.field(column).data_type().clone(), SORT))
             .collect();
-        Ok(Self {
-            columns,
-            converter: RowConverter::new(fields)?,
-            last: None,
-            is_sorted: true,
-        })
+        Ok(Self { columns, converter: RowConverter::new(fields)?, last: None, is_sorted: true })
     }
 
     pub(super) fn update(&mut self, batch: &RecordBatch) -> Result<()> {
         if !self.is_sorted || self.columns.is_empty() || batch.num_rows() == 0 {
             return Ok(());
         }
-        let columns: Vec<ArrayRef> = self
-            .columns
-            .iter()
-            .map(|&column| ArrayRef::clone(batch.column(column)))
-            .collect();
+        let columns: Vec<ArrayRef> = self.columns.iter().map(|&column| ArrayRef::clone(batch.column(column))).collect();
         let rows = self.converter.convert_columns(&columns)?;
-        let follows_last = self
-            .last
-            .as_ref()
-            .is_none_or(|last| last.row() <= rows.row(0));
+        let follows_last = self.last.as_ref().is_none_or(|last| last.row() <= rows.row(0));
         let is_sorted = (1..rows.num_rows()).all(|row| rows.row(row - 1) <= rows.row(row));
         self.is_sorted = follows_last && is_sorted;
         self.last = Some(rows.row(rows.num_rows() - 1).owned());
@@ -95,11 +73,7 @@ pub(super) enum Border {
 
 impl Borders {
     pub(super) fn new(schema: &Schema) -> Self {
-        Self {
-            run: schema.index_of("run_id").ok(),
-            rollout: schema.index_of("rollout_id").ok(),
-            last: None,
-        }
+        Self { run: schema.index_of("run_id").ok(), rollout: schema.index_of("rollout_id").ok(), last: None }
     }
 
     /// Returns, for every row, what begins there. A table without rollouts may be cut at any row.
@@ -112,11 +86,7 @@ impl Borders {
             let array = batch.column(column?).as_string::<i32>();
             array.is_valid(row).then(|| array.value(row).to_owned())
         };
-        let inside = if self.rollout.is_some() {
-            Border::Inside
-        } else {
-            Border::Rollout
-        };
+        let inside = if self.rollout.is_some() { Border::Inside } else { Border::Rollout };
         let mut borders = vec![inside; rows];
         if let Some(rollout) = self.rollout {
             mark(&mut borders, batch, rollout, Border::Rollout)?;

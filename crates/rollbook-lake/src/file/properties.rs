@@ -16,25 +16,10 @@ use crate::file::order::sort_columns;
 const ZSTD_LEVEL: i32 = 3;
 const DATA_PAGE_BYTES: usize = 1 << 20;
 /// Keys that a lookup prunes pages by.
-const PAGE_STATISTICS: [&str; 6] = [
-    "run_id",
-    "step",
-    "group_id",
-    "rollout_id",
-    "call_id",
-    "build_id",
-];
+const PAGE_STATISTICS: [&str; 6] = ["run_id", "step", "group_id", "rollout_id", "call_id", "build_id"];
 /// Text that hardly repeats within a file, so that a dictionary only costs.
-const DISTINCT: [&str; 8] = [
-    "call_id",
-    "parent_call_id",
-    "record_id",
-    "score_id",
-    "request_id",
-    "response_id",
-    "output_text",
-    "content",
-];
+const DISTINCT: [&str; 8] =
+    ["call_id", "parent_call_id", "record_id", "score_id", "request_id", "response_id", "output_text", "content"];
 
 /// Returns the writer properties of a table's files.
 pub(super) fn properties(table: &Table, schema: &Schema) -> Result<WriterProperties> {
@@ -66,10 +51,7 @@ pub(super) fn properties(table: &Table, schema: &Schema) -> Result<WriterPropert
 fn repeats(table: &Table, leaf: &Arc<ColumnDescriptor>) -> bool {
     let name = leaf.name();
     let is_json = table.column(name).is_some_and(|column| column.is_json);
-    leaf.physical_type() == Type::BYTE_ARRAY
-        && !is_json
-        && !name.ends_with("_digest")
-        && !DISTINCT.contains(&name)
+    leaf.physical_type() == Type::BYTE_ARRAY && !is_json && !name.ends_with("_digest") && !DISTINCT.contains(&name)
 }
 
 /// Only calls promise their order to a reader; there the writer refuses rows that break it.
@@ -78,21 +60,12 @@ fn sorting(table: &Table, schema: &Schema) -> Option<Vec<SortingColumn>> {
         return None;
     }
     let columns = ArrowSchemaConverter::new().convert(schema).ok()?;
-    let place = |name: &str| {
-        columns
-            .columns()
-            .iter()
-            .position(|leaf| leaf.path().string() == name)
-    };
+    let place = |name: &str| columns.columns().iter().position(|leaf| leaf.path().string() == name);
     sort_columns(table)
         .into_iter()
         .map(|name| {
             let column_idx = i32::try_from(place(name)?).ok()?;
-            Some(SortingColumn {
-                column_idx,
-                descending: false,
-                nulls_first: false,
-            })
+            Some(SortingColumn { column_idx, descending: false, nulls_first: false })
         })
         .collect()
 }

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::{max, max_string, min, min_string};
 use arrow::datatypes::{
-    DataType, Field, Float32Type, Float64Type, Int32Type, Int64Type, TimeUnit,
-    TimestampMicrosecondType,
+    DataType, Field, Float32Type, Float64Type, Int32Type, Int64Type, TimeUnit, TimestampMicrosecondType,
 };
 use chrono::{DateTime, SecondsFormat};
 use rollbook_schema::Table;
@@ -88,11 +87,7 @@ impl StatsBuilder {
             .map(|(index, field)| (index, field.name().clone()))
             .collect();
         let stats = columns.iter().map(|_| ColumnStats::default()).collect();
-        Self {
-            columns,
-            stats,
-            rows: 0,
-        }
+        Self { columns, stats, rows: 0 }
     }
 
     pub(super) fn update(&mut self, batch: &RecordBatch) {
@@ -125,8 +120,7 @@ impl StatsBuilder {
                 high.insert(name.clone(), largest);
             }
         }
-        json!({ "numRecords": self.rows, "minValues": low, "maxValues": high, "nullCount": nulls })
-            .to_string()
+        json!({ "numRecords": self.rows, "minValues": low, "maxValues": high, "nullCount": nulls }).to_string()
     }
 }
 
@@ -134,10 +128,7 @@ fn bounds_of(array: &ArrayRef) -> Option<Bounds> {
     match array.data_type() {
         DataType::Utf8 => {
             let texts = array.as_string::<i32>();
-            Some(Bounds::Text(
-                min_string(texts)?.to_owned(),
-                max_string(texts)?.to_owned(),
-            ))
+            Some(Bounds::Text(min_string(texts)?.to_owned(), max_string(texts)?.to_owned()))
         }
         DataType::Int32 => {
             let numbers = array.as_primitive::<Int32Type>();
@@ -165,16 +156,8 @@ fn bounds_of(array: &ArrayRef) -> Option<Bounds> {
 
 fn has_nan(array: &ArrayRef) -> bool {
     match array.data_type() {
-        DataType::Float32 => array
-            .as_primitive::<Float32Type>()
-            .iter()
-            .flatten()
-            .any(f32::is_nan),
-        DataType::Float64 => array
-            .as_primitive::<Float64Type>()
-            .iter()
-            .flatten()
-            .any(f64::is_nan),
+        DataType::Float32 => array.as_primitive::<Float32Type>().iter().flatten().any(f32::is_nan),
+        DataType::Float64 => array.as_primitive::<Float64Type>().iter().flatten().any(f64::is_nan),
         _ => false,
     }
 }
@@ -201,15 +184,8 @@ fn bounds_json(name: &str, bounds: &Bounds) -> (Option<Value>, Option<Value>) {
         }
         Bounds::Float(..) => (None, None),
         Bounds::Text(low, high) => {
-            let chars = if KEYS.contains(&name) {
-                KEY_CHARS
-            } else {
-                TEXT_CHARS
-            };
-            (
-                Some(json!(text_bounds::lower(low, chars))),
-                text_bounds::upper(high, chars).map(Value::from),
-            )
+            let chars = if KEYS.contains(&name) { KEY_CHARS } else { TEXT_CHARS };
+            (Some(json!(text_bounds::lower(low, chars))), text_bounds::upper(high, chars).map(Value::from))
         }
         Bounds::Time(low, high) => {
             // Delta's times are milliseconds here: round outwards.
@@ -220,8 +196,7 @@ fn bounds_json(name: &str, bounds: &Bounds) -> (Option<Value>, Option<Value>) {
 }
 
 fn time(millis: i64) -> Option<Value> {
-    DateTime::from_timestamp_millis(millis)
-        .map(|time| json!(time.to_rfc3339_opts(SecondsFormat::Millis, true)))
+    DateTime::from_timestamp_millis(millis).map(|time| json!(time.to_rfc3339_opts(SecondsFormat::Millis, true)))
 }
 
 /// What a scan and a key search need from a file's statistics.
@@ -250,29 +225,14 @@ struct StatsText {
 
 /// Reads the ranges back from Delta's JSON, so that the log alone rebuilds a file's description.
 pub(crate) fn ranges_of_stats(text: &str) -> Result<Ranges> {
-    let stats: StatsText = serde_json::from_str(text).map_err(|source| {
-        Error::new(Kind::Corrupt, "a file's statistics cannot be read").with_source(source)
-    })?;
+    let stats: StatsText = serde_json::from_str(text)
+        .map_err(|source| Error::new(Kind::Corrupt, "a file's statistics cannot be read").with_source(source))?;
     let texts = |name: &str| {
         let low = stats.min_values.get(name)?.as_str()?;
-        Some((
-            low.to_owned(),
-            stats.max_values.get(name)?.as_str()?.to_owned(),
-        ))
+        Some((low.to_owned(), stats.max_values.get(name)?.as_str()?.to_owned()))
     };
-    let numbers = |name: &str| {
-        Some((
-            stats.min_values.get(name)?.as_i64()?,
-            stats.max_values.get(name)?.as_i64()?,
-        ))
-    };
-    let nulls = |name: &str| {
-        stats
-            .null_count
-            .get(name)
-            .and_then(Value::as_u64)
-            .unwrap_or(0)
-    };
+    let numbers = |name: &str| Some((stats.min_values.get(name)?.as_i64()?, stats.max_values.get(name)?.as_i64()?));
+    let nulls = |name: &str| stats.null_count.get(name).and_then(Value::as_u64).unwrap_or(0);
     Ok(Ranges {
         rows: stats.num_records,
         run_id: texts("run_id"),

@@ -51,10 +51,7 @@ pub struct WriterLimits {
 
 impl Default for WriterLimits {
     fn default() -> Self {
-        Self {
-            row_group_bytes: 64 << 20,
-            file_bytes: 256 << 20,
-        }
+        Self { row_group_bytes: 64 << 20, file_bytes: 256 << 20 }
     }
 }
 
@@ -83,23 +80,10 @@ struct OpenFile {
 }
 
 impl TableWriter {
-    pub(crate) fn new(
-        store: Arc<dyn ObjectStore>,
-        table: &'static Table,
-        limits: WriterLimits,
-    ) -> Self {
+    pub(crate) fn new(store: Arc<dyn ObjectStore>, table: &'static Table, limits: WriterLimits) -> Self {
         let schema = table.physical();
         let borders = Borders::new(&schema);
-        Self {
-            store,
-            table,
-            schema,
-            limits,
-            properties: None,
-            borders,
-            open: None,
-            files: Vec::new(),
-        }
+        Self { store, table, schema, limits, properties: None, borders, open: None, files: Vec::new() }
     }
 
     /// Writes rows.
@@ -126,11 +110,9 @@ impl TableWriter {
     /// Drops what is not finished; files already complete stay on the store, named by nothing.
     pub async fn abort(mut self) -> Result<()> {
         match self.open.take() {
-            Some(mut open) => open
-                .upload
-                .abort()
-                .await
-                .map_err(|error| store_error(error, "abort an upload", &open.path)),
+            Some(mut open) => {
+                open.upload.abort().await.map_err(|error| store_error(error, "abort an upload", &open.path))
+            }
             None => Ok(()),
         }
     }
@@ -152,9 +134,7 @@ impl TableWriter {
             return Ok(());
         };
         let group = open.encoder.in_progress_size();
-        let total = usize::try_from(open.uploaded)
-            .unwrap_or(usize::MAX)
-            .saturating_add(group);
+        let total = usize::try_from(open.uploaded).unwrap_or(usize::MAX).saturating_add(group);
         let may_end = border != Border::Inside;
         if border == Border::Run || (may_end && total >= self.limits.file_bytes) {
             return self.close().await;
@@ -176,12 +156,10 @@ impl TableWriter {
         };
         open.order.update(rows)?;
         if requires_order(self.table) && !open.order.is_sorted() {
-            return Err(
-                Error::new(Kind::Invalid, "rows are not in the order of a file")
-                    .with("table", &self.table.name)
-                    .with("order", crate::sort_columns(self.table).join(", "))
-                    .with_remedy("sort them ascending with nulls last"),
-            );
+            return Err(Error::new(Kind::Invalid, "rows are not in the order of a file")
+                .with("table", &self.table.name)
+                .with("order", crate::sort_columns(self.table).join(", "))
+                .with_remedy("sort them ascending with nulls last"));
         }
         open.stats.update(rows);
         open.encoder.write(rows)?;
@@ -191,24 +169,14 @@ impl TableWriter {
     fn start(&mut self) -> Result<OpenFile> {
         let properties = match &self.properties {
             Some(properties) => properties.clone(),
-            None => self
-                .properties
-                .insert(properties(self.table, &self.schema)?)
-                .clone(),
+            None => self.properties.insert(properties(self.table, &self.schema)?).clone(),
         };
         let path = format!("{}/part-{}.parquet", self.table.name, Uuid::new_v4());
         // The Arrow schema in the footer would be the largest part of a small file; the types come back without it.
-        let options = ArrowWriterOptions::new()
-            .with_properties(properties)
-            .with_skip_arrow_metadata(true);
-        let encoder =
-            ArrowWriter::try_new_with_options(Vec::new(), SchemaRef::clone(&self.schema), options)?;
-        let upload = BufWriter::with_capacity(
-            Arc::clone(&self.store),
-            Path::from(path.as_str()),
-            PART_BYTES,
-        )
-        .with_max_concurrency(PARTS_IN_FLIGHT);
+        let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
+        let encoder = ArrowWriter::try_new_with_options(Vec::new(), SchemaRef::clone(&self.schema), options)?;
+        let upload = BufWriter::with_capacity(Arc::clone(&self.store), Path::from(path.as_str()), PART_BYTES)
+            .with_max_concurrency(PARTS_IN_FLIGHT);
         let fields: Vec<_> = self.schema.fields().iter().map(AsRef::as_ref).collect();
         Ok(OpenFile {
             path,
@@ -226,10 +194,7 @@ impl TableWriter {
         };
         open.encoder.finish()?;
         open.send().await?;
-        open.upload
-            .shutdown()
-            .await
-            .map_err(|error| upload_error(error, &open.path))?;
+        open.upload.shutdown().await.map_err(|error| upload_error(error, &open.path))?;
         self.files.push(described(&open)?);
         Ok(())
     }
@@ -242,10 +207,7 @@ impl OpenFile {
         self.uploaded += bytes.len() as u64;
         while !bytes.is_empty() {
             let part = bytes.split_to(bytes.len().min(PART_BYTES));
-            self.upload
-                .put(part)
-                .await
-                .map_err(|error| store_error(error, "upload", &self.path))?;
+            self.upload.put(part).await.map_err(|error| store_error(error, "upload", &self.path))?;
         }
         Ok(())
     }
@@ -289,9 +251,7 @@ fn piece_rows(batch: &RecordBatch) -> usize {
 /// Where the piece that begins at `start` ends: at the next border after `rows` rows, never past a run, and at the
 /// latest after four times as many, so that a rollout of any length stays within the bound.
 fn piece_end(borders: &[Border], start: usize, rows: usize) -> usize {
-    let last = borders
-        .len()
-        .min(start.saturating_add(rows.saturating_mul(OVERSIZE)));
+    let last = borders.len().min(start.saturating_add(rows.saturating_mul(OVERSIZE)));
     for (end, border) in borders.iter().enumerate().take(last).skip(start + 1) {
         if *border == Border::Run || (end - start >= rows && *border == Border::Rollout) {
             return end;

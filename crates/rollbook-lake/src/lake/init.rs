@@ -33,11 +33,7 @@ impl Lake {
     }
 
     /// Makes a lake on a store that is already rooted where the lake shall lie; `url` is what errors show.
-    pub async fn init_with_store(
-        url: &str,
-        store: Arc<dyn ObjectStore>,
-        options: LakeOptions,
-    ) -> Result<Self> {
+    pub async fn init_with_store(url: &str, store: Arc<dyn ObjectStore>, options: LakeOptions) -> Result<Self> {
         let identity = match read_identity(&store, url).await {
             Ok(identity) => identity,
             Err(error) if error.kind() == Kind::NotFound => {
@@ -61,36 +57,21 @@ impl Lake {
         let nonce = Uuid::new_v4().to_string();
         let intent = Intent::append("init");
         let author = &self.inner.options.author;
-        let sign = Signature {
-            nonce: &nonce,
-            author,
-            now_us: self.now_us(),
-            intent: &intent,
-        };
-        let changes: Vec<Change> = tables()
-            .iter()
-            .map(|table| Change {
-                table: table.name.clone(),
-                ..Change::default()
-            })
-            .collect();
+        let sign = Signature { nonce: &nonce, author, now_us: self.now_us(), intent: &intent };
+        let changes: Vec<Change> =
+            tables().iter().map(|table| Change { table: table.name.clone(), ..Change::default() }).collect();
         let mut composed = compose(None, &sign, &changes)?;
         let bytes = composed.seal(&self.inner.log).await?;
         match self.put_entry(0, bytes, &nonce).await? {
             Put::Mine => {
                 let mut snapshot = fold(None, &composed.entry, &composed.texts)?;
-                let warnings = self
-                    .apply(&composed.entry, &composed.texts, &mut snapshot)
-                    .await;
+                let warnings = self.apply(&composed.entry, &composed.texts, &mut snapshot).await;
                 self.remember(&snapshot);
                 match warnings.into_iter().next() {
                     None => Ok(()),
-                    Some(warning) => Err(Error::new(
-                        Kind::Unavailable,
-                        "the lake's tables are not all there yet",
-                    )
-                    .with("cause", warning)
-                    .with_remedy("run `rollbook init` again")),
+                    Some(warning) => Err(Error::new(Kind::Unavailable, "the lake's tables are not all there yet")
+                        .with("cause", warning)
+                        .with_remedy("run `rollbook init` again")),
                 }
             }
             // Another init was faster; together they made one lake.
@@ -119,12 +100,9 @@ async fn refuse_tables(store: &Arc<dyn ObjectStore>) -> Result<()> {
     let looks = tables().iter().map(|table| async move {
         let path = place::delta_commit(&table.name, 0);
         match store.head(&path).await {
-            Ok(_) => Err(ForeignCommit {
-                table: table.name.clone(),
-                version: 0,
-                reason: ForeignReason::Beyond,
+            Ok(_) => {
+                Err(ForeignCommit { table: table.name.clone(), version: 0, reason: ForeignReason::Beyond }.into_error())
             }
-            .into_error()),
             Err(StoreError::NotFound { .. }) => Ok(()),
             Err(error) => Err(store_error(error, "look at", path.as_ref())),
         }
@@ -139,13 +117,9 @@ async fn write_identity(store: &Arc<dyn ObjectStore>, url: &str, now_us: i64) ->
         "lake_id": Uuid::new_v4().to_string(),
         "created_at": now_us,
     });
-    let log = Log {
-        store: Arc::clone(store),
-        lake_id: String::new(),
-    };
+    let log = Log { store: Arc::clone(store), lake_id: String::new() };
     // Where another init was faster, its identity stands.
-    log.put_if_absent(&place::lake(), format!("{text}\n"))
-        .await?;
+    log.put_if_absent(&place::lake(), format!("{text}\n")).await?;
     read_identity(store, url).await
 }
 
@@ -167,18 +141,12 @@ async fn probe_key(store: &Arc<dyn ObjectStore>, key: &Path) -> Result<()> {
         return Err(ignored("a key that did not exist was reported as taken"));
     }
     if create(store, key, "second").await? {
-        return Err(ignored(
-            "a second writer was told that it created a key which already existed",
-        ));
+        return Err(ignored("a second writer was told that it created a key which already existed"));
     }
     let read = async { store.get(key).await?.bytes().await };
-    let kept = read
-        .await
-        .map_err(|error| store_error(error, "read", key.as_ref()))?;
+    let kept = read.await.map_err(|error| store_error(error, "read", key.as_ref()))?;
     if kept != "first".as_bytes() {
-        return Err(ignored(
-            "a second writer replaced a key which already existed",
-        ));
+        return Err(ignored("a second writer replaced a key which already existed"));
     }
     Ok(())
 }
@@ -191,9 +159,7 @@ async fn probe_race(store: &Arc<dyn ObjectStore>, key: &Path) -> Result<()> {
     let created: Vec<bool> = join_all(racers).await.into_iter().collect::<Result<_>>()?;
     match created.into_iter().filter(|&is_created| is_created).count() {
         1 => Ok(()),
-        _ => Err(ignored(
-            "several writers at once were told that they created the same key",
-        )),
+        _ => Err(ignored("several writers at once were told that they created the same key")),
     }
 }
 
@@ -202,9 +168,9 @@ async fn create(store: &Arc<dyn ObjectStore>, key: &Path, body: &str) -> Result<
     match store.put_opts(key, body.to_owned().into(), options).await {
         Ok(_) => Ok(true),
         Err(StoreError::AlreadyExists { .. }) => Ok(false),
-        Err(StoreError::NotImplemented { .. } | StoreError::NotSupported { .. }) => Err(ignored(
-            "the store says that it cannot create a key only if it is absent",
-        )),
+        Err(StoreError::NotImplemented { .. } | StoreError::NotSupported { .. }) => {
+            Err(ignored("the store says that it cannot create a key only if it is absent"))
+        }
         Err(error) => Err(store_error(error, "write", key.as_ref())),
     }
 }

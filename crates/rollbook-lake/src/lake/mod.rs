@@ -56,10 +56,7 @@ pub(crate) struct Inner {
 
 impl fmt::Debug for Lake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lake")
-            .field("url", &self.inner.url)
-            .field("id", &self.inner.id)
-            .finish_non_exhaustive()
+        f.debug_struct("Lake").field("url", &self.inner.url).field("id", &self.inner.id).finish_non_exhaustive()
     }
 }
 
@@ -126,10 +123,7 @@ impl Lake {
     /// Reads the files an entry added, by table.
     pub async fn added_files(&self, entry: &Entry) -> Result<BTreeMap<String, Vec<DataFile>>> {
         let texts = self.inner.log.texts(entry).await?;
-        texts
-            .into_iter()
-            .map(|(name, text)| Ok((name.clone(), added(entry, &name, &text)?)))
-            .collect()
+        texts.into_iter().map(|(name, text)| Ok((name.clone(), added(entry, &name, &text)?))).collect()
     }
 
     /// Returns the entry that brought in a source, where its mark is written.
@@ -148,19 +142,11 @@ impl Lake {
     }
 
     pub(crate) fn newest(&self) -> Option<Snapshot> {
-        self.inner
-            .newest
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .clone()
+        self.inner.newest.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 
     pub(crate) fn remember(&self, snapshot: &Snapshot) {
-        let mut newest = self
-            .inner
-            .newest
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut newest = self.inner.newest.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if newest.as_ref().is_none_or(|known| known.n < snapshot.n) {
             *newest = Some(snapshot.clone());
         }

@@ -37,74 +37,38 @@ impl Lake {
     }
 
     /// Opens a lake on a store that is already rooted at it; `url` is what errors show.
-    pub async fn open_with_store(
-        url: &str,
-        store: Arc<dyn ObjectStore>,
-        options: LakeOptions,
-    ) -> Result<Self> {
+    pub async fn open_with_store(url: &str, store: Arc<dyn ObjectStore>, options: LakeOptions) -> Result<Self> {
         let identity = read_identity(&store, url).await?;
         Ok(new_lake(url, store, identity.lake_id, options))
     }
 }
 
-pub(super) fn new_lake(
-    url: &str,
-    store: Arc<dyn ObjectStore>,
-    lake_id: String,
-    options: LakeOptions,
-) -> Lake {
+pub(super) fn new_lake(url: &str, store: Arc<dyn ObjectStore>, lake_id: String, options: LakeOptions) -> Lake {
     let store = Arc::new(CountingStore::new(store));
-    let log = Log {
-        store: Arc::clone(&store) as Arc<dyn ObjectStore>,
-        lake_id: lake_id.clone(),
-    };
-    let inner = Inner {
-        url: url.to_owned(),
-        id: lake_id,
-        store,
-        log,
-        options,
-        newest: Mutex::new(None),
-    };
-    Lake {
-        inner: Arc::new(inner),
-    }
+    let log = Log { store: Arc::clone(&store) as Arc<dyn ObjectStore>, lake_id: lake_id.clone() };
+    let inner = Inner { url: url.to_owned(), id: lake_id, store, log, options, newest: Mutex::new(None) };
+    Lake { inner: Arc::new(inner) }
 }
 
 /// Reads and checks `lake.json`.
 pub(super) async fn read_identity(store: &Arc<dyn ObjectStore>, url: &str) -> Result<Identity> {
-    let log = Log {
-        store: Arc::clone(store),
-        lake_id: String::new(),
-    };
-    let bytes = log
-        .get(&place::lake())
-        .await
-        .map_err(|error| error.with("url", url))?
-        .ok_or_else(|| {
-            Error::new(
-                Kind::NotFound,
-                "this is not a Rollbook lake: there is no _rollbook/lake.json",
-            )
+    let log = Log { store: Arc::clone(store), lake_id: String::new() };
+    let bytes = log.get(&place::lake()).await.map_err(|error| error.with("url", url))?.ok_or_else(|| {
+        Error::new(Kind::NotFound, "this is not a Rollbook lake: there is no _rollbook/lake.json")
             .with("url", url)
             .with_remedy("check the URL, or make a lake with `rollbook init`")
-        })?;
-    let damaged =
-        || Error::new(Kind::Corrupt, "_rollbook/lake.json is not Rollbook's").with("url", url);
-    let identity: Identity =
-        serde_json::from_slice(&bytes).map_err(|source| damaged().with_source(source))?;
+    })?;
+    let damaged = || Error::new(Kind::Corrupt, "_rollbook/lake.json is not Rollbook's").with("url", url);
+    let identity: Identity = serde_json::from_slice(&bytes).map_err(|source| damaged().with_source(source))?;
     if identity.format != FORMAT {
         return Err(damaged().with("format", identity.format));
     }
     if identity.format_version > FORMAT_VERSION {
-        return Err(Error::new(
-            Kind::Unsupported,
-            "the lake's format is newer than this Rollbook reads",
-        )
-        .with("url", url)
-        .with("format_version", identity.format_version)
-        .with("reads", FORMAT_VERSION)
-        .with_remedy("upgrade rollbook"));
+        return Err(Error::new(Kind::Unsupported, "the lake's format is newer than this Rollbook reads")
+            .with("url", url)
+            .with("format_version", identity.format_version)
+            .with("reads", FORMAT_VERSION)
+            .with_remedy("upgrade rollbook"));
     }
     if identity.lake_id.is_empty() {
         return Err(damaged().with("missing", "lake_id"));

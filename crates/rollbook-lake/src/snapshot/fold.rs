@@ -11,31 +11,17 @@ use crate::file::DataFile;
 use crate::snapshot::{Entry, Snapshot, TableState};
 
 /// Folds `entry` into the state before it (none before entry 0); `texts` holds every touched table's commit text.
-pub(crate) fn fold(
-    before: Option<Snapshot>,
-    entry: &Entry,
-    texts: &BTreeMap<String, String>,
-) -> Result<Snapshot> {
+pub(crate) fn fold(before: Option<Snapshot>, entry: &Entry, texts: &BTreeMap<String, String>) -> Result<Snapshot> {
     let expected = before.as_ref().map_or(0, |snapshot| snapshot.n + 1);
     if entry.n != expected {
-        return Err(corrupt(
-            entry.n,
-            "its number does not follow the entry before",
-        ));
+        return Err(corrupt(entry.n, "its number does not follow the entry before"));
     }
-    let (mut tables, state_n) = before.map_or_else(Default::default, |snapshot| {
-        (snapshot.tables, snapshot.state_n)
-    });
+    let (mut tables, state_n) = before.map_or_else(Default::default, |snapshot| (snapshot.tables, snapshot.state_n));
     for (name, change) in &entry.changes {
-        let text = texts
-            .get(name)
-            .ok_or_else(|| corrupt(entry.n, "a commit text is missing").with("table", name))?;
+        let text = texts.get(name).ok_or_else(|| corrupt(entry.n, "a commit text is missing").with("table", name))?;
         let next = tables.get(name).map_or(0, |table| table.version + 1);
         if change.version != next {
-            return Err(
-                corrupt(entry.n, "a Delta version does not follow the one before")
-                    .with("table", name),
-            );
+            return Err(corrupt(entry.n, "a Delta version does not follow the one before").with("table", name));
         }
         let actions = read_commit(name, text).map_err(|error| error.with("entry", entry.n))?;
         let table = tables.entry(name.clone()).or_default();
@@ -44,9 +30,7 @@ pub(crate) fn fold(
     }
     for (name, table) in &tables {
         if entry.tables.get(name) != Some(&table.version) {
-            return Err(
-                corrupt(entry.n, "its table versions differ from the log's").with("table", name)
-            );
+            return Err(corrupt(entry.n, "its table versions differ from the log's").with("table", name));
         }
     }
     Ok(Snapshot {
@@ -73,19 +57,11 @@ fn signed(entry: &Entry, files: Vec<DataFile>) -> impl Iterator<Item = DataFile>
     })
 }
 
-fn fold_table(
-    table: &mut TableState,
-    entry: &Entry,
-    version: u64,
-    text: &str,
-    actions: CommitActions,
-) -> Result<()> {
+fn fold_table(table: &mut TableState, entry: &Entry, version: u64, text: &str, actions: CommitActions) -> Result<()> {
     if !actions.remove.is_empty() {
         let removed: BTreeSet<&str> = actions.remove.iter().map(String::as_str).collect();
         let before = table.files.len();
-        table
-            .files
-            .retain(|file| !removed.contains(file.path.as_str()));
+        table.files.retain(|file| !removed.contains(file.path.as_str()));
         if before - table.files.len() != removed.len() {
             return Err(corrupt(entry.n, "it removes a file that is not there"));
         }
@@ -104,9 +80,5 @@ fn fold_table(
 }
 
 fn corrupt(n: u64, what: &str) -> Error {
-    Error::new(
-        Kind::Corrupt,
-        format!("the snapshot log cannot be replayed: {what}"),
-    )
-    .with("entry", n)
+    Error::new(Kind::Corrupt, format!("the snapshot log cannot be replayed: {what}")).with("entry", n)
 }

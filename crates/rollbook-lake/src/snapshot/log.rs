@@ -53,11 +53,7 @@ impl Log {
     /// Creates an object put-if-absent; false where one was already there.
     pub(crate) async fn put_if_absent(&self, path: &Path, bytes: impl Into<Bytes>) -> Result<bool> {
         let options = PutOptions::from(PutMode::Create);
-        match self
-            .store
-            .put_opts(path, bytes.into().into(), options)
-            .await
-        {
+        match self.store.put_opts(path, bytes.into().into(), options).await {
             Ok(_) => Ok(true),
             Err(StoreError::AlreadyExists { .. }) => Ok(false),
             Err(error) => Err(store_error(error, "write", path.as_ref())),
@@ -69,11 +65,8 @@ impl Log {
         let start = self.start().await?;
         let (snapshot, _) = self.advance_from(start).await?;
         snapshot.ok_or_else(|| {
-            Error::new(
-                Kind::NotFound,
-                "the lake has no snapshot: its `init` did not finish",
-            )
-            .with_remedy("run `rollbook init` on it again")
+            Error::new(Kind::NotFound, "the lake has no snapshot: its `init` did not finish")
+                .with_remedy("run `rollbook init` on it again")
         })
     }
 
@@ -81,8 +74,7 @@ impl Log {
     pub(crate) async fn advance(&self, known: Snapshot) -> Result<(Snapshot, Vec<Entry>)> {
         let n = known.n;
         let (snapshot, entries) = self.advance_from(Some(known)).await?;
-        let snapshot = snapshot
-            .ok_or_else(|| Error::new(Kind::Corrupt, "an entry vanished").with("entry", n))?;
+        let snapshot = snapshot.ok_or_else(|| Error::new(Kind::Corrupt, "an entry vanished").with("entry", n))?;
         Ok((snapshot, entries))
     }
 
@@ -98,9 +90,7 @@ impl Log {
         let first = start.as_ref().map_or(0, |snapshot| snapshot.n + 1);
         let entries = self.entries(first..=n).await?;
         let replayed = self.replay(start, &entries).await?;
-        replayed.ok_or_else(|| {
-            Error::new(Kind::NotFound, "there is no such snapshot").with("snapshot", n)
-        })
+        replayed.ok_or_else(|| Error::new(Kind::NotFound, "there is no such snapshot").with("snapshot", n))
     }
 
     /// Reads one entry; `None` where it does not exist yet.
@@ -131,9 +121,7 @@ impl Log {
             (None, Some(digest)) => {
                 let bytes = self.blob(digest).await?;
                 String::from_utf8(bytes.to_vec()).map_err(|source| {
-                    Error::new(Kind::Corrupt, "a commit text is not UTF-8")
-                        .with("blob", digest)
-                        .with_source(source)
+                    Error::new(Kind::Corrupt, "a commit text is not UTF-8").with("blob", digest).with_source(source)
                 })
             }
             (None, None) => Err(Error::new(Kind::Corrupt, "an entry holds no commit text")),
@@ -142,14 +130,9 @@ impl Log {
 
     /// Returns the commit texts of an entry by table.
     pub(crate) async fn texts(&self, entry: &Entry) -> Result<BTreeMap<String, String>> {
-        let texts = entry
-            .changes
-            .iter()
-            .map(|(name, change)| async move { Ok((name.clone(), self.text(change).await?)) });
-        Ok(gather(texts.collect(), CONCURRENT_GETS)
-            .await?
-            .into_iter()
-            .collect())
+        let texts =
+            entry.changes.iter().map(|(name, change)| async move { Ok((name.clone(), self.text(change).await?)) });
+        Ok(gather(texts.collect(), CONCURRENT_GETS).await?.into_iter().collect())
     }
 
     /// Returns the entry that a source's mark names.
@@ -158,47 +141,35 @@ impl Log {
             return Ok(None);
         };
         let mark: SourceMark = serde_json::from_slice(&bytes).map_err(|source| {
-            Error::new(Kind::Corrupt, "a source mark cannot be read")
-                .with("source", digest)
-                .with_source(source)
+            Error::new(Kind::Corrupt, "a source mark cannot be read").with("source", digest).with_source(source)
         })?;
         Ok(Some(mark.n))
     }
 
     /// Marks a source as in; true where the mark is new.
     pub(crate) async fn mark_source(&self, digest: &str, n: u64) -> Result<bool> {
-        self.put_if_absent(&place::source(digest), format!("{{\"n\":{n}}}\n"))
-            .await
+        self.put_if_absent(&place::source(digest), format!("{{\"n\":{n}}}\n")).await
     }
 
     /// Stores bytes by digest.
     pub(crate) async fn put_blob(&self, bytes: Bytes) -> Result<String> {
         let digest = bytes_digest(&bytes);
-        self.put_if_absent(&place::blob(hex_of(&digest)?), bytes)
-            .await?;
+        self.put_if_absent(&place::blob(hex_of(&digest)?), bytes).await?;
         Ok(digest)
     }
 
     /// Reads the bytes of a digest.
     pub(crate) async fn blob(&self, digest: &str) -> Result<Bytes> {
         let bytes = self.get(&place::blob(hex_of(digest)?)).await?;
-        let bytes = bytes.ok_or_else(|| {
-            Error::new(Kind::NotFound, "there is no such blob").with("blob", digest)
-        })?;
+        let bytes = bytes.ok_or_else(|| Error::new(Kind::NotFound, "there is no such blob").with("blob", digest))?;
         if bytes_digest(&bytes) != digest {
-            return Err(
-                Error::new(Kind::Corrupt, "a blob does not have its digest").with("blob", digest)
-            );
+            return Err(Error::new(Kind::Corrupt, "a blob does not have its digest").with("blob", digest));
         }
         Ok(bytes)
     }
 
     /// Folds entries into a snapshot.
-    pub(crate) async fn replay(
-        &self,
-        start: Option<Snapshot>,
-        entries: &[Entry],
-    ) -> Result<Option<Snapshot>> {
+    pub(crate) async fn replay(&self, start: Option<Snapshot>, entries: &[Entry]) -> Result<Option<Snapshot>> {
         let mut snapshot = start;
         for entry in entries {
             let texts = self.texts(entry).await?;
@@ -207,13 +178,8 @@ impl Log {
         Ok(snapshot)
     }
 
-    async fn advance_from(
-        &self,
-        start: Option<Snapshot>,
-    ) -> Result<(Option<Snapshot>, Vec<Entry>)> {
-        let numbers = self
-            .list_after(start.as_ref().map(|snapshot| snapshot.n))
-            .await?;
+    async fn advance_from(&self, start: Option<Snapshot>) -> Result<(Option<Snapshot>, Vec<Entry>)> {
+        let numbers = self.list_after(start.as_ref().map(|snapshot| snapshot.n)).await?;
         let first = start.as_ref().map_or(0, |snapshot| snapshot.n + 1);
         for (&number, expected) in numbers.iter().zip(first..) {
             if number != expected {
@@ -247,10 +213,8 @@ impl Log {
 
     /// Where to start replaying: the hinted state, else the newest that can be read, else nothing.
     async fn start(&self) -> Result<Option<Snapshot>> {
-        let hint: Option<Hint> = self
-            .get(&place::latest())
-            .await?
-            .and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        let hint: Option<Hint> =
+            self.get(&place::latest()).await?.and_then(|bytes| serde_json::from_slice(&bytes).ok());
         match hint {
             // No state was due yet: the log is short, and a listing of states would find none.
             Some(Hint { state: None, n }) if state::likely_state(n).is_none() => Ok(None),
@@ -295,25 +259,18 @@ fn read_entry(bytes: &[u8], n: u64) -> Result<Entry> {
         format: u32,
     }
     let unreadable = |source: serde_json::Error| {
-        Error::new(Kind::Corrupt, "an entry of the snapshot log cannot be read")
-            .with("entry", n)
-            .with_source(source)
+        Error::new(Kind::Corrupt, "an entry of the snapshot log cannot be read").with("entry", n).with_source(source)
     };
     let Format { format } = serde_json::from_slice(bytes).map_err(unreadable)?;
     if format > ENTRY_FORMAT {
-        return Err(Error::new(
-            Kind::Unsupported,
-            "the lake was written by a newer Rollbook",
-        )
-        .with("entry", n)
-        .with("format", format)
-        .with_remedy("upgrade rollbook"));
+        return Err(Error::new(Kind::Unsupported, "the lake was written by a newer Rollbook")
+            .with("entry", n)
+            .with("format", format)
+            .with_remedy("upgrade rollbook"));
     }
     let entry: Entry = serde_json::from_slice(bytes).map_err(unreadable)?;
     if entry.n != n {
-        return Err(
-            Error::new(Kind::Corrupt, "an entry lies under another's number").with("entry", n),
-        );
+        return Err(Error::new(Kind::Corrupt, "an entry lies under another's number").with("entry", n));
     }
     Ok(entry)
 }
@@ -322,8 +279,5 @@ fn hex_of(digest: &str) -> Result<&str> {
     digest
         .strip_prefix("sha256:")
         .filter(|hex| hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit()))
-        .ok_or_else(|| {
-            Error::new(Kind::Invalid, "a digest must be sha256: and 64 hex digits")
-                .with("digest", digest)
-        })
+        .ok_or_else(|| Error::new(Kind::Invalid, "a digest must be sha256: and 64 hex digits").with("digest", digest))
 }

@@ -72,16 +72,11 @@ impl Snapshot {
 
     /// Iterates over the tables by name.
     pub fn tables(&self) -> impl Iterator<Item = (&str, &TableState)> {
-        self.tables
-            .iter()
-            .map(|(name, state)| (name.as_str(), state.as_ref()))
+        self.tables.iter().map(|(name, state)| (name.as_str(), state.as_ref()))
     }
 
     /// Returns the Delta version of every table.
     pub fn versions(&self) -> BTreeMap<String, u64> {
-        self.tables
-            .iter()
-            .map(|(name, state)| (name.clone(), state.version))
-            .collect()
+        self.tables.iter().map(|(name, state)| (name.clone(), state.version)).collect()
     }
 }

@@ -56,9 +56,7 @@ pub(crate) fn delta_log(table: &str) -> Path {
 /// Reads the number off a name like `{n:020}` plus `suffix`; anything else is not ours.
 pub(crate) fn number(path: &Path, suffix: &str) -> Option<u64> {
     let digits = path.filename()?.strip_suffix(suffix)?;
-    (digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit()))
-        .then(|| digits.parse().ok())
-        .flatten()
+    (digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit())).then(|| digits.parse().ok()).flatten()
 }
 
 #[cfg(test)]
@@ -70,17 +68,8 @@ mod tests {
         assert_eq!(number(&entry(41), ".json"), Some(41));
         assert_eq!(number(&state(32), ".json.zst"), Some(32));
         assert_eq!(number(&latest(), ".json"), None);
-        assert_eq!(
-            number(&Path::from("_rollbook/snapshots/7.json"), ".json"),
-            None
-        );
-        assert_eq!(
-            number(
-                &Path::from("x/_delta_log/00000000000000000100.checkpoint.parquet"),
-                ".json"
-            ),
-            None
-        );
+        assert_eq!(number(&Path::from("_rollbook/snapshots/7.json"), ".json"), None);
+        assert_eq!(number(&Path::from("x/_delta_log/00000000000000000100.checkpoint.parquet"), ".json"), None);
     }
 
     #[test]

@@ -54,11 +54,7 @@ struct StoredTable<F> {
 
 /// Encodes a snapshot as a state.
 pub(crate) fn encode(snapshot: &Snapshot, lake_id: &str) -> Result<Vec<u8>> {
-    let tables = snapshot
-        .tables
-        .iter()
-        .map(|(name, table)| (name.clone(), stored(table)))
-        .collect();
+    let tables = snapshot.tables.iter().map(|(name, table)| (name.clone(), stored(table))).collect();
     let state = Stored {
         format: STATE_FORMAT,
         lake_id: lake_id.to_owned(),
@@ -67,10 +63,8 @@ pub(crate) fn encode(snapshot: &Snapshot, lake_id: &str) -> Result<Vec<u8>> {
         source_digest: snapshot.source_digest.clone(),
         tables,
     };
-    let text =
-        serde_json::to_vec(&state).map_err(|source| unusable(snapshot.n).with_source(source))?;
-    zstd::bulk::compress(&text, COMPRESSION_LEVEL)
-        .map_err(|source| unusable(snapshot.n).with_source(source))
+    let text = serde_json::to_vec(&state).map_err(|source| unusable(snapshot.n).with_source(source))?;
+    zstd::bulk::compress(&text, COMPRESSION_LEVEL).map_err(|source| unusable(snapshot.n).with_source(source))
 }
 
 fn stored(table: &TableState) -> StoredTable<&DataFile> {
@@ -88,31 +82,16 @@ fn stored(table: &TableState) -> StoredTable<&DataFile> {
 
 /// Decodes a state; whatever is wrong with it, the caller replays the log instead.
 pub(super) fn decode(bytes: &[u8], n: u64, lake_id: &str) -> Result<Snapshot> {
-    let decoder = zstd::stream::read::Decoder::new(bytes)
-        .map_err(|source| unusable(n).with_source(source))?;
+    let decoder = zstd::stream::read::Decoder::new(bytes).map_err(|source| unusable(n).with_source(source))?;
     let mut text = Vec::new();
-    std::io::Read::read_to_end(
-        &mut std::io::Read::take(decoder, STATE_BYTES_MAX as u64),
-        &mut text,
-    )
-    .map_err(|source| unusable(n).with_source(source))?;
-    let state: Stored<DataFile> =
-        serde_json::from_slice(&text).map_err(|source| unusable(n).with_source(source))?;
+    std::io::Read::read_to_end(&mut std::io::Read::take(decoder, STATE_BYTES_MAX as u64), &mut text)
+        .map_err(|source| unusable(n).with_source(source))?;
+    let state: Stored<DataFile> = serde_json::from_slice(&text).map_err(|source| unusable(n).with_source(source))?;
     if state.format != STATE_FORMAT || state.n != n || state.lake_id != lake_id {
         return Err(unusable(n));
     }
-    let tables = state
-        .tables
-        .into_iter()
-        .map(|(name, table)| (name, Arc::new(loaded(table))))
-        .collect();
-    Ok(Snapshot {
-        n,
-        created_at: state.created_at,
-        source_digest: state.source_digest,
-        state_n: Some(n),
-        tables,
-    })
+    let tables = state.tables.into_iter().map(|(name, table)| (name, Arc::new(loaded(table)))).collect();
+    Ok(Snapshot { n, created_at: state.created_at, source_digest: state.source_digest, state_n: Some(n), tables })
 }
 
 fn loaded(table: StoredTable<DataFile>) -> TableState {

@@ -11,8 +11,8 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions,
+    PutOptions, PutPayload, PutResult, RenameOptions, Result,
 };
 
 /// Requests made, by verb. A listing counts once however many pages it has; a multipart upload counts once.
@@ -66,10 +66,7 @@ pub(crate) struct CountingStore {
 
 impl CountingStore {
     pub(crate) fn new(inner: Arc<dyn ObjectStore>) -> Self {
-        Self {
-            inner,
-            counters: Arc::default(),
-        }
+        Self { inner, counters: Arc::default() }
     }
 
     pub(crate) fn counts(&self) -> RequestCounts {
@@ -103,12 +100,7 @@ impl fmt::Debug for CountingStore {
 
 #[async_trait]
 impl ObjectStore for CountingStore {
-    async fn put_opts(
-        &self,
-        location: &Path,
-        payload: PutPayload,
-        options: PutOptions,
-    ) -> Result<PutResult> {
+    async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
         count(&self.counters.put);
         self.inner.put_opts(location, payload, options).await
     }
@@ -123,11 +115,7 @@ impl ObjectStore for CountingStore {
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        count(if options.head {
-            &self.counters.head
-        } else {
-            &self.counters.get
-        });
+        count(if options.head { &self.counters.head } else { &self.counters.get });
         self.inner.get_opts(location, options).await
     }
 
@@ -136,16 +124,9 @@ impl ObjectStore for CountingStore {
         self.inner.get_ranges(location, ranges).await
     }
 
-    fn delete_stream(
-        &self,
-        locations: BoxStream<'static, Result<Path>>,
-    ) -> BoxStream<'static, Result<Path>> {
+    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
         let counters = Arc::clone(&self.counters);
-        self.inner.delete_stream(
-            locations
-                .inspect_ok(move |_| count(&counters.delete))
-                .boxed(),
-        )
+        self.inner.delete_stream(locations.inspect_ok(move |_| count(&counters.delete)).boxed())
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
@@ -153,11 +134,7 @@ impl ObjectStore for CountingStore {
         self.inner.list(prefix)
     }
 
-    fn list_with_offset(
-        &self,
-        prefix: Option<&Path>,
-        offset: &Path,
-    ) -> BoxStream<'static, Result<ObjectMeta>> {
+    fn list_with_offset(&self, prefix: Option<&Path>, offset: &Path) -> BoxStream<'static, Result<ObjectMeta>> {
         count(&self.counters.list);
         self.inner.list_with_offset(prefix, offset)
     }

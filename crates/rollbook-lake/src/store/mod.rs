@@ -49,21 +49,13 @@ pub fn open_destination(
     env: &BTreeMap<String, String>,
     create: bool,
 ) -> Result<(String, Arc<dyn ObjectStore>)> {
-    let folder = if create {
-        Folder::Create
-    } else {
-        Folder::MustExist
-    };
+    let folder = if create { Folder::Create } else { Folder::MustExist };
     let opened = open_store(url, env, folder)?;
     Ok((opened.url, opened.store))
 }
 
 /// Opens the store of a URL.
-pub(crate) fn open_store(
-    url: &str,
-    env: &BTreeMap<String, String>,
-    folder: Folder,
-) -> Result<Opened> {
+pub(crate) fn open_store(url: &str, env: &BTreeMap<String, String>, folder: Folder) -> Result<Opened> {
     if url.trim().is_empty() {
         return Err(Error::new(Kind::Invalid, "the lake's URL is empty"));
     }
@@ -71,34 +63,25 @@ pub(crate) fn open_store(
         return open_folder(FsPath::new(url), folder);
     };
     // The text itself may hold a password, so no message repeats it before this check.
-    let parsed = Url::parse(url).map_err(|source| {
-        Error::new(Kind::Invalid, "the lake's URL cannot be read").with_source(source)
-    })?;
+    let parsed = Url::parse(url)
+        .map_err(|source| Error::new(Kind::Invalid, "the lake's URL cannot be read").with_source(source))?;
     if !parsed.username().is_empty() || parsed.password().is_some() {
-        return Err(
-            Error::new(Kind::Invalid, "the lake's URL holds credentials")
-                .with_remedy("give them as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"),
-        );
+        return Err(Error::new(Kind::Invalid, "the lake's URL holds credentials")
+            .with_remedy("give them as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"));
     }
     if parsed.query().is_some() || parsed.fragment().is_some() {
-        return Err(Error::new(
-            Kind::Invalid,
-            "the lake's URL has a query or fragment; it may have neither",
-        ));
+        return Err(Error::new(Kind::Invalid, "the lake's URL has a query or fragment; it may have neither"));
     }
     match scheme.to_ascii_lowercase().as_str() {
         "file" => {
-            let path = parsed.to_file_path().map_err(|()| {
-                Error::new(Kind::Invalid, "the file URL names no local path").with("url", url)
-            })?;
+            let path = parsed
+                .to_file_path()
+                .map_err(|()| Error::new(Kind::Invalid, "the file URL names no local path").with("url", url))?;
             open_folder(&path, folder)
         }
         "s3" | "s3a" => open_bucket(&parsed, env),
-        other => Err(Error::new(
-            Kind::Unsupported,
-            format!("lakes on `{other}` are not supported"),
-        )
-        .with_remedy("use a folder, file:// or s3://")),
+        other => Err(Error::new(Kind::Unsupported, format!("lakes on `{other}` are not supported"))
+            .with_remedy("use a folder, file:// or s3://")),
     }
 }
 
@@ -114,8 +97,7 @@ fn open_folder(path: &FsPath, folder: Folder) -> Result<Opened> {
     match std::fs::metadata(&absolute) {
         Ok(found) if found.is_dir() => {}
         Ok(_) => {
-            return Err(Error::new(Kind::Invalid, "the lake's path is a file")
-                .with("path", absolute.display()));
+            return Err(Error::new(Kind::Invalid, "the lake's path is a file").with("path", absolute.display()));
         }
         Err(source) if source.kind() == std::io::ErrorKind::NotFound => {
             return Err(Error::new(Kind::NotFound, "there is no such folder")
@@ -126,49 +108,29 @@ fn open_folder(path: &FsPath, folder: Folder) -> Result<Opened> {
     }
     let store = LocalFileSystem::new_with_prefix(&absolute)
         .map_err(|source| store_error(source, "open", &absolute.display().to_string()))?;
-    Ok(Opened {
-        url: absolute.display().to_string(),
-        store: Arc::new(store),
-        has_bucket: false,
-    })
+    Ok(Opened { url: absolute.display().to_string(), store: Arc::new(store), has_bucket: false })
 }
 
 fn folder_error(source: std::io::Error, path: &FsPath) -> Error {
     let error = match source.kind() {
-        std::io::ErrorKind::PermissionDenied => {
-            Error::new(Kind::Denied, "access to the folder is denied")
-        }
+        std::io::ErrorKind::PermissionDenied => Error::new(Kind::Denied, "access to the folder is denied"),
         std::io::ErrorKind::AlreadyExists | std::io::ErrorKind::NotADirectory => {
             Error::new(Kind::Invalid, "the lake's path is a file, or below one")
         }
         _ => Error::new(Kind::Unavailable, "the folder cannot be used"),
     };
-    error
-        .with("path", path.display())
-        .with("cause", &source)
-        .with_source(source)
+    error.with("path", path.display()).with("cause", &source).with_source(source)
 }
 
 fn open_bucket(url: &Url, env: &BTreeMap<String, String>) -> Result<Opened> {
     let bucket = url
         .host_str()
         .filter(|host| !host.is_empty())
-        .ok_or_else(|| {
-            Error::new(Kind::Invalid, "the URL names no bucket")
-                .with_remedy("write s3://bucket/prefix")
-        })?;
+        .ok_or_else(|| Error::new(Kind::Invalid, "the URL names no bucket").with_remedy("write s3://bucket/prefix"))?;
     let prefix = Path::from_url_path(url.path()).map_err(|source| {
-        Error::new(Kind::Invalid, "the prefix cannot be a key")
-            .with("url", url.as_str())
-            .with_source(source)
+        Error::new(Kind::Invalid, "the prefix cannot be a key").with("url", url.as_str()).with_source(source)
     })?;
     let store = s3::build(bucket, env)?;
-    let shown = format!("s3://{bucket}/{prefix}")
-        .trim_end_matches('/')
-        .to_owned();
-    Ok(Opened {
-        url: shown,
-        store: Arc::new(PrefixStore::new(store, prefix)),
-        has_bucket: true,
-    })
+    let shown = format!("s3://{bucket}/{prefix}").trim_end_matches('/').to_owned();
+    Ok(Opened { url: shown, store: Arc::new(PrefixStore::new(store, prefix)), has_bucket: true })
 }

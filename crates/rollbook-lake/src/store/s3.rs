@@ -17,11 +17,7 @@ const RETRIES: usize = 6;
 
 /// Builds the store of a bucket.
 pub(super) fn build(bucket: &str, env: &BTreeMap<String, String>) -> Result<AmazonS3> {
-    let set = |name: &str| {
-        env.get(name)
-            .map(String::as_str)
-            .filter(|value| !value.is_empty())
-    };
+    let set = |name: &str| env.get(name).map(String::as_str).filter(|value| !value.is_empty());
     let mut builder = AmazonS3Builder::new();
     for (name, value) in env {
         let key = name.to_ascii_lowercase();
@@ -33,16 +29,9 @@ pub(super) fn build(bucket: &str, env: &BTreeMap<String, String>) -> Result<Amaz
             builder = builder.with_config(key, value);
         }
     }
-    let region = set("AWS_REGION")
-        .or_else(|| set("AWS_DEFAULT_REGION"))
-        .unwrap_or("us-east-1");
-    let endpoint = set("AWS_ENDPOINT_URL_S3")
-        .or_else(|| set("AWS_ENDPOINT_URL"))
-        .or_else(|| set("AWS_ENDPOINT"));
-    let virtual_hosted = flag(
-        set("AWS_VIRTUAL_HOSTED_STYLE_REQUEST"),
-        "AWS_VIRTUAL_HOSTED_STYLE_REQUEST",
-    )?;
+    let region = set("AWS_REGION").or_else(|| set("AWS_DEFAULT_REGION")).unwrap_or("us-east-1");
+    let endpoint = set("AWS_ENDPOINT_URL_S3").or_else(|| set("AWS_ENDPOINT_URL")).or_else(|| set("AWS_ENDPOINT"));
+    let virtual_hosted = flag(set("AWS_VIRTUAL_HOSTED_STYLE_REQUEST"), "AWS_VIRTUAL_HOSTED_STYLE_REQUEST")?;
     let allow_http = flag(set("AWS_ALLOW_HTTP"), "AWS_ALLOW_HTTP")?
         || endpoint.is_some_and(|endpoint| endpoint.to_ascii_lowercase().starts_with("http://"));
     if let Some(endpoint) = endpoint {
@@ -94,8 +83,6 @@ fn flag(value: Option<&str>, name: &'static str) -> Result<bool> {
     match value.map(str::to_ascii_lowercase).as_deref() {
         None | Some("false" | "0" | "no" | "off") => Ok(false),
         Some("true" | "1" | "yes" | "on") => Ok(true),
-        Some(other) => Err(
-            Error::new(Kind::Invalid, format!("{name} must be true or false")).with("value", other),
-        ),
+        Some(other) => Err(Error::new(Kind::Invalid, format!("{name} must be true or false")).with("value", other)),
     }
 }

@@ -24,9 +24,7 @@ async fn meddled(fixture: &Fixture, fate: Fate, times: u32) -> Lake {
         }
         Fate::Pass
     });
-    Lake::open_with_store("meddled", Arc::new(store), options())
-        .await
-        .unwrap()
+    Lake::open_with_store("meddled", Arc::new(store), options()).await.unwrap()
 }
 
 #[tokio::test]
@@ -60,9 +58,7 @@ async fn dying_writer() {
         }
         Fate::Pass
     });
-    let lake = Lake::open_with_store("dying", Arc::new(store), options())
-        .await
-        .unwrap();
+    let lake = Lake::open_with_store("dying", Arc::new(store), options()).await.unwrap();
     append(&lake, "a", 5, Some("sha256:a")).await;
 }
 
@@ -76,11 +72,7 @@ async fn a_process_that_dies_between_publishing_and_applying_loses_and_doubles_n
         .unwrap();
     assert!(!died.status.success());
     let commit = fixture.file("calls/_delta_log/00000000000000000001.json");
-    assert!(
-        fixture
-            .file("_rollbook/snapshots/00000000000000000001.json")
-            .exists()
-    );
+    assert!(fixture.file("_rollbook/snapshots/00000000000000000001.json").exists());
     assert!(!commit.exists());
     let reader = fixture.reopen().await;
     assert_eq!(reader.snapshot().await.unwrap().table("calls").rows(), 5);

@@ -10,12 +10,7 @@ use rollbook_schema::table;
 
 use crate::fixture::{Fixture, Row, batch};
 
-async fn write(
-    lake: &Lake,
-    name: &str,
-    limits: WriterLimits,
-    batches: &[&[Row<'_>]],
-) -> Vec<DataFile> {
+async fn write(lake: &Lake, name: &str, limits: WriterLimits, batches: &[&[Row<'_>]]) -> Vec<DataFile> {
     let table = table(name).unwrap();
     let mut writer = lake.writer_with(table, limits);
     for rows in batches {
@@ -25,82 +20,49 @@ async fn write(
 }
 
 async fn read(lake: &Lake, file: &DataFile) -> (ParquetMetaData, Vec<RecordBatch>) {
-    let bytes = lake
-        .store()
-        .get(&Path::from(file.path.as_str()))
-        .await
-        .unwrap()
-        .bytes()
-        .await
-        .unwrap();
+    let bytes = lake.store().get(&Path::from(file.path.as_str())).await.unwrap().bytes().await.unwrap();
     assert_eq!(bytes.len() as u64, file.size);
     let builder = ParquetRecordBatchReaderBuilder::try_new(bytes).unwrap();
     let metadata = builder.metadata().as_ref().clone();
-    (
-        metadata,
-        builder.build().unwrap().collect::<Result<_, _>>().unwrap(),
-    )
+    (metadata, builder.build().unwrap().collect::<Result<_, _>>().unwrap())
 }
 
 fn group_rows(metadata: &ParquetMetaData) -> Vec<i64> {
-    metadata
-        .row_groups()
-        .iter()
-        .map(RowGroupMetaData::num_rows)
-        .collect()
+    metadata.row_groups().iter().map(RowGroupMetaData::num_rows).collect()
 }
 
 #[tokio::test]
 async fn row_groups_end_where_a_rollout_ends() {
     let fixture = Fixture::new().await;
     // 40 rollouts of 25 calls, in batches that end inside a rollout.
-    let names: Vec<String> = (0..40)
-        .map(|rollout| format!("rollout-{rollout:02}"))
-        .collect();
+    let names: Vec<String> = (0..40).map(|rollout| format!("rollout-{rollout:02}")).collect();
     let rows: Vec<Row<'_>> = names
         .iter()
         .flat_map(|name| (0..25).map(|call| ("run", Some(1), Some("g"), Some(name.as_str()), call)))
         .collect();
     let batches: Vec<&[Row<'_>]> = rows.chunks(40).collect();
-    let limits = WriterLimits {
-        row_group_bytes: 4_000,
-        file_bytes: usize::MAX,
-    };
+    let limits = WriterLimits { row_group_bytes: 4_000, file_bytes: usize::MAX };
     let files = write(&fixture.lake, "calls", limits, &batches).await;
     assert_eq!(files.len(), 1);
     let (metadata, batches) = read(&fixture.lake, &files[0]).await;
     let groups = group_rows(&metadata);
-    assert!(
-        groups.len() > 2 && groups.iter().all(|rows| rows % 25 == 0),
-        "{groups:?}"
-    );
+    assert!(groups.len() > 2 && groups.iter().all(|rows| rows % 25 == 0), "{groups:?}");
     assert_eq!(groups.iter().sum::<i64>(), 1000);
-    assert_eq!(
-        metadata.row_group(0).sorting_columns().map(Vec::len),
-        Some(5)
-    );
+    assert_eq!(metadata.row_group(0).sorting_columns().map(Vec::len), Some(5));
     // Types come back from Parquet alone: list items keep their name, times their zone.
     let stored = table("calls").unwrap().physical();
     for (read, stored) in batches[0].schema().fields().iter().zip(stored.fields()) {
         assert_eq!(read.data_type(), stored.data_type(), "{}", stored.name());
     }
-    assert_eq!(
-        batches.iter().map(RecordBatch::num_rows).sum::<usize>(),
-        1000
-    );
+    assert_eq!(batches.iter().map(RecordBatch::num_rows).sum::<usize>(), 1000);
 }
 
 #[tokio::test]
 async fn a_rollout_larger_than_a_row_group_is_cut_at_the_hard_limit() {
     let fixture = Fixture::new().await;
-    let rows: Vec<Row<'_>> = (0..300)
-        .map(|call| ("run", Some(1), Some("g"), Some("a"), call))
-        .collect();
+    let rows: Vec<Row<'_>> = (0..300).map(|call| ("run", Some(1), Some("g"), Some("a"), call)).collect();
     let batches: Vec<&[Row<'_>]> = rows.chunks(10).collect();
-    let limits = WriterLimits {
-        row_group_bytes: 1,
-        file_bytes: 1,
-    };
+    let limits = WriterLimits { row_group_bytes: 1, file_bytes: 1 };
     let files = write(&fixture.lake, "calls", limits, &batches).await;
     assert_eq!(files.len(), 1, "a rollout is never split over files");
     let (metadata, _) = read(&fixture.lake, &files[0]).await;
@@ -111,37 +73,12 @@ async fn a_rollout_larger_than_a_row_group_is_cut_at_the_hard_limit() {
 async fn files_end_with_their_run_and_when_they_are_large() {
     let fixture = Fixture::new().await;
     let row = |run, rollout, index| (run, Some(1), Some("g"), Some(rollout), index);
-    let rows = [
-        row("r1", "a", 0),
-        row("r1", "a", 1),
-        row("r2", "a", 0),
-        row("r2", "b", 0),
-        row("r3", "a", 0),
-    ];
-    let files = write(
-        &fixture.lake,
-        "calls",
-        WriterLimits::default(),
-        &[&rows[..3], &rows[3..]],
-    )
-    .await;
-    let runs: Vec<_> = files
-        .iter()
-        .map(|file| (file.run_id.clone().unwrap().0, file.rows))
-        .collect();
-    assert_eq!(
-        runs,
-        [
-            ("r1".to_owned(), 2),
-            ("r2".to_owned(), 2),
-            ("r3".to_owned(), 1)
-        ]
-    );
+    let rows = [row("r1", "a", 0), row("r1", "a", 1), row("r2", "a", 0), row("r2", "b", 0), row("r3", "a", 0)];
+    let files = write(&fixture.lake, "calls", WriterLimits::default(), &[&rows[..3], &rows[3..]]).await;
+    let runs: Vec<_> = files.iter().map(|file| (file.run_id.clone().unwrap().0, file.rows)).collect();
+    assert_eq!(runs, [("r1".to_owned(), 2), ("r2".to_owned(), 2), ("r3".to_owned(), 1)]);
     // A rollout is never split over files.
-    let tiny = WriterLimits {
-        row_group_bytes: 1,
-        file_bytes: 1,
-    };
+    let tiny = WriterLimits { row_group_bytes: 1, file_bytes: 1 };
     let split = write(&fixture.lake, "calls", tiny, &[&rows[..1], &rows[1..2]]).await;
     assert_eq!(split.iter().map(|file| file.rows).collect::<Vec<_>>(), [2]);
     let two = write(&fixture.lake, "calls", tiny, &[&rows[2..3], &rows[3..4]]).await;
@@ -160,29 +97,16 @@ async fn ranges_and_null_counts_describe_the_rows() {
     let file = &files[0];
     assert_eq!(file.step, Some((3, 5)));
     assert_eq!(file.group_id, Some(("g0".to_owned(), "g1".to_owned())));
-    assert_eq!(
-        (file.step_nulls, file.group_nulls, file.max_prompt_len),
-        (1, 1, Some(9))
-    );
+    assert_eq!((file.step_nulls, file.group_nulls, file.max_prompt_len), (1, 1, Some(9)));
     let none: [Row<'_>; 1] = [("run", None, None, None, 0)];
     let files = write(&fixture.lake, "calls", WriterLimits::default(), &[&none]).await;
-    assert_eq!(
-        (
-            files[0].step,
-            files[0].group_id.clone(),
-            files[0].step_nulls
-        ),
-        (None, None, 1)
-    );
+    assert_eq!((files[0].step, files[0].group_id.clone(), files[0].step_nulls), (None, None, 1));
 }
 
 #[tokio::test]
 async fn calls_out_of_order_are_refused_and_other_tables_say_so() {
     let fixture = Fixture::new().await;
-    let rows: [Row<'_>; 2] = [
-        ("run", Some(1), None, Some("b"), 0),
-        ("run", Some(1), None, Some("a"), 0),
-    ];
+    let rows: [Row<'_>; 2] = [("run", Some(1), None, Some("b"), 0), ("run", Some(1), None, Some("a"), 0)];
     let calls = table("calls").unwrap();
     let mut writer = fixture.lake.writer(calls);
     let error = writer.write(&batch(calls, &rows)).await.unwrap_err();
@@ -195,15 +119,7 @@ async fn calls_out_of_order_are_refused_and_other_tables_say_so() {
 #[tokio::test]
 async fn a_batch_of_another_shape_is_refused() {
     let fixture = Fixture::new().await;
-    let other = batch(
-        table("rollouts").unwrap(),
-        &[("run", None, None, Some("a"), 0)],
-    );
-    let error = fixture
-        .lake
-        .writer(table("calls").unwrap())
-        .write(&other)
-        .await
-        .unwrap_err();
+    let other = batch(table("rollouts").unwrap(), &[("run", None, None, Some("a"), 0)]);
+    let error = fixture.lake.writer(table("calls").unwrap()).write(&other).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
 }

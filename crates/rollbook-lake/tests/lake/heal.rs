@@ -5,14 +5,7 @@ use rollbook_lake::{ErrorKind, ForeignReason, Outcome};
 use crate::fixture::{Fixed, Fixture, append, files, published};
 
 async fn calls(fixture: &Fixture) -> u64 {
-    fixture
-        .reopen()
-        .await
-        .snapshot()
-        .await
-        .unwrap()
-        .table("calls")
-        .rows()
+    fixture.reopen().await.snapshot().await.unwrap().table("calls").rows()
 }
 
 #[tokio::test]
@@ -21,18 +14,13 @@ async fn a_writer_killed_between_publishing_and_applying_is_finished_by_the_next
     append(&fixture.lake, "a", 1, Some("sha256:a")).await;
     append(&fixture.lake, "b", 2, Some("sha256:b")).await;
     // Everything that follows entry 2 never happened.
-    let commits = ["calls", "rollouts"]
-        .map(|table| fixture.file(&format!("{table}/_delta_log/{:020}.json", 2)));
+    let commits = ["calls", "rollouts"].map(|table| fixture.file(&format!("{table}/_delta_log/{:020}.json", 2)));
     let texts = commits.clone().map(|path| std::fs::read(path).unwrap());
     let mark = fixture.file("_rollbook/sources/sha256:b");
     for path in commits.iter().chain([&mark]) {
         std::fs::remove_file(path).unwrap();
     }
-    std::fs::write(
-        fixture.file("_rollbook/snapshots/latest"),
-        r#"{"n":1,"state":null}"#,
-    )
-    .unwrap();
+    std::fs::write(fixture.file("_rollbook/snapshots/latest"), r#"{"n":1,"state":null}"#).unwrap();
     // A reader sees it whole and writes nothing.
     let reader = fixture.reopen().await;
     assert_eq!(reader.snapshot().await.unwrap().table("calls").rows(), 3);
@@ -41,17 +29,11 @@ async fn a_writer_killed_between_publishing_and_applying_is_finished_by_the_next
     // The next writer finishes it first.
     let writer = fixture.reopen().await;
     assert_eq!(append(&writer, "c", 1, None).await, published(3));
-    assert_eq!(
-        commits.clone().map(|path| std::fs::read(path).unwrap()),
-        texts
-    );
+    assert_eq!(commits.clone().map(|path| std::fs::read(path).unwrap()), texts);
     assert!(mark.exists());
     assert_eq!(calls(&fixture).await, 4);
     // The same source again is known, though its own writer never marked it.
-    assert_eq!(
-        append(&writer, "b", 2, Some("sha256:b")).await,
-        Outcome::AlreadyIn { n: 2 }
-    );
+    assert_eq!(append(&writer, "b", 2, Some("sha256:b")).await, Outcome::AlreadyIn { n: 2 });
 }
 
 #[tokio::test]
@@ -59,11 +41,8 @@ async fn the_newest_delta_commit_of_any_table_is_restored_byte_for_byte() {
     let fixture = Fixture::new().await;
     append(&fixture.lake, "a", 3, None).await;
     // A table of this entry, one untouched since init.
-    let paths = [
-        "calls/_delta_log/00000000000000000001.json",
-        "scores/_delta_log/00000000000000000000.json",
-    ]
-    .map(|below| fixture.file(below));
+    let paths = ["calls/_delta_log/00000000000000000001.json", "scores/_delta_log/00000000000000000000.json"]
+        .map(|below| fixture.file(below));
     let before = paths.clone().map(|path| std::fs::read(path).unwrap());
     for path in &paths {
         std::fs::remove_file(path).unwrap();
@@ -83,12 +62,7 @@ async fn states_and_the_hint_are_only_hints() {
     let latest = fixture.file("_rollbook/snapshots/latest");
     let state = fixture.file("_rollbook/states/00000000000000000032.json.zst");
     assert!(state.exists());
-    for garbage in [
-        &b"{\"n\":9999,\"state\":9984}"[..],
-        b"\xff\x00 not json",
-        b"",
-        b"{\"n\":1,\"state\":null}",
-    ] {
+    for garbage in [&b"{\"n\":9999,\"state\":9984}"[..], b"\xff\x00 not json", b"", b"{\"n\":1,\"state\":null}"] {
         std::fs::write(&latest, garbage).unwrap();
         assert_eq!(calls(&fixture).await, 35);
     }
@@ -101,21 +75,8 @@ async fn states_and_the_hint_are_only_hints() {
     }
     std::fs::remove_dir_all(fixture.file("_rollbook/states")).unwrap();
     assert_eq!(calls(&fixture).await, 35);
-    assert_eq!(
-        fixture
-            .reopen()
-            .await
-            .snapshot_at(33)
-            .await
-            .unwrap()
-            .table("calls")
-            .rows(),
-        33
-    );
-    assert_eq!(
-        append(&fixture.reopen().await, "x", 1, None).await,
-        published(36)
-    );
+    assert_eq!(fixture.reopen().await.snapshot_at(33).await.unwrap().table("calls").rows(), 33);
+    assert_eq!(append(&fixture.reopen().await, "x", 1, None).await, published(36));
 }
 
 #[tokio::test]
@@ -126,11 +87,7 @@ async fn a_state_is_written_again_when_its_writer_was_killed() {
     }
     std::fs::remove_dir_all(fixture.file("_rollbook/states")).unwrap();
     append(&fixture.reopen().await, "x", 1, None).await;
-    assert!(
-        fixture
-            .file("_rollbook/states/00000000000000000071.json.zst")
-            .exists()
-    );
+    assert!(fixture.file("_rollbook/states/00000000000000000071.json.zst").exists());
     assert_eq!(calls(&fixture).await, 71);
 }
 
@@ -145,37 +102,17 @@ async fn a_foreign_commit_changes_no_count_and_stops_only_writes_to_its_table() 
     let snapshot = lake.snapshot().await.unwrap();
     let found = lake.foreign_commits(&snapshot).await.unwrap();
     assert_eq!(found.len(), 1);
-    assert_eq!(
-        (found[0].table.as_str(), found[0].version, found[0].reason),
-        ("calls", 2, ForeignReason::Beyond)
-    );
+    assert_eq!((found[0].table.as_str(), found[0].version, found[0].reason), ("calls", 2, ForeignReason::Beyond));
     // A write to calls is refused before anything is published; one to rollouts alone goes on.
     let changes = files(&lake, "b", 1).await;
     let error = lake
-        .commit(
-            snapshot.clone(),
-            rollbook_lake::Intent::append("x"),
-            &mut Fixed(changes.clone()),
-        )
+        .commit(snapshot.clone(), rollbook_lake::Intent::append("x"), &mut Fixed(changes.clone()))
         .await
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict);
-    assert!(
-        error.to_string().contains("calls") && error.to_string().contains("version: 2"),
-        "{error}"
-    );
-    assert!(
-        !fixture
-            .file("_rollbook/snapshots/00000000000000000002.json")
-            .exists()
-    );
-    let outcome = lake
-        .commit(
-            snapshot,
-            rollbook_lake::Intent::append("x"),
-            &mut Fixed(changes[1..].to_vec()),
-        )
-        .await;
+    assert!(error.to_string().contains("calls") && error.to_string().contains("version: 2"), "{error}");
+    assert!(!fixture.file("_rollbook/snapshots/00000000000000000002.json").exists());
+    let outcome = lake.commit(snapshot, rollbook_lake::Intent::append("x"), &mut Fixed(changes[1..].to_vec())).await;
     assert_eq!(outcome.unwrap(), published(2));
     std::fs::remove_file(foreign).unwrap();
     assert_eq!(append(&lake, "c", 1, None).await, published(3));
@@ -191,19 +128,9 @@ async fn a_newest_commit_with_other_bytes_is_foreign() {
     let snapshot = lake.snapshot().await.unwrap();
     assert_eq!(snapshot.table("calls").rows(), 1);
     let found = lake.foreign_commits(&snapshot).await.unwrap();
-    assert_eq!(
-        (found.len(), found[0].reason),
-        (1, ForeignReason::OtherBytes)
-    );
+    assert_eq!((found.len(), found[0].reason), (1, ForeignReason::OtherBytes));
     let changes = files(&lake, "b", 1).await;
-    let error = lake
-        .commit(
-            snapshot,
-            rollbook_lake::Intent::append("x"),
-            &mut Fixed(changes),
-        )
-        .await
-        .unwrap_err();
+    let error = lake.commit(snapshot, rollbook_lake::Intent::append("x"), &mut Fixed(changes)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict);
 }
 

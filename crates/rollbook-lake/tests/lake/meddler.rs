@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use futures::stream::BoxStream;
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMode,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
 /// What becomes of one PUT.
@@ -34,14 +34,8 @@ pub(crate) struct Meddler {
 }
 
 impl Meddler {
-    pub(crate) fn new(
-        inner: Arc<dyn ObjectStore>,
-        decide: impl Fn(&Path) -> Fate + Send + Sync + 'static,
-    ) -> Self {
-        Self {
-            inner,
-            decide: Box::new(decide),
-        }
+    pub(crate) fn new(inner: Arc<dyn ObjectStore>, decide: impl Fn(&Path) -> Fate + Send + Sync + 'static) -> Self {
+        Self { inner, decide: Box::new(decide) }
     }
 }
 
@@ -58,20 +52,12 @@ impl fmt::Debug for Meddler {
 }
 
 fn taken(path: &Path) -> Error {
-    Error::AlreadyExists {
-        path: path.to_string(),
-        source: "409".into(),
-    }
+    Error::AlreadyExists { path: path.to_string(), source: "409".into() }
 }
 
 #[async_trait]
 impl ObjectStore for Meddler {
-    async fn put_opts(
-        &self,
-        path: &Path,
-        payload: PutPayload,
-        mut options: PutOptions,
-    ) -> Result<PutResult> {
+    async fn put_opts(&self, path: &Path, payload: PutPayload, mut options: PutOptions) -> Result<PutResult> {
         let fate = (self.decide)(path);
         match fate {
             Fate::Die => std::process::abort(),
@@ -81,23 +67,13 @@ impl ObjectStore for Meddler {
         }
         let answer = self.inner.put_opts(path, payload, options).await;
         match (fate, answer) {
-            (Fate::LoseAnswer, _) => Err(Error::Generic {
-                store: "Meddler",
-                source: "the answer was lost".into(),
-            }),
-            (Fate::SayCreated, Err(Error::AlreadyExists { .. })) => Ok(PutResult {
-                e_tag: None,
-                version: None,
-            }),
+            (Fate::LoseAnswer, _) => Err(Error::Generic { store: "Meddler", source: "the answer was lost".into() }),
+            (Fate::SayCreated, Err(Error::AlreadyExists { .. })) => Ok(PutResult { e_tag: None, version: None }),
             (_, answer) => answer,
         }
     }
 
-    async fn put_multipart_opts(
-        &self,
-        path: &Path,
-        options: PutMultipartOptions,
-    ) -> Result<Box<dyn MultipartUpload>> {
+    async fn put_multipart_opts(&self, path: &Path, options: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
         self.inner.put_multipart_opts(path, options).await
     }
 
@@ -105,10 +81,7 @@ impl ObjectStore for Meddler {
         self.inner.get_opts(path, options).await
     }
 
-    fn delete_stream(
-        &self,
-        paths: BoxStream<'static, Result<Path>>,
-    ) -> BoxStream<'static, Result<Path>> {
+    fn delete_stream(&self, paths: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
         self.inner.delete_stream(paths)
     }
 

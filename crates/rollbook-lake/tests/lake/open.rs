@@ -20,13 +20,7 @@ async fn init_creates_every_table_and_open_finds_it() {
     assert_eq!(snapshot.n, 0);
     assert_eq!(snapshot.tables().count(), tables().len());
     for table in tables() {
-        assert!(
-            fixture
-                .file(&format!("{}/_delta_log/{:020}.json", table.name, 0))
-                .exists(),
-            "{}",
-            table.name
-        );
+        assert!(fixture.file(&format!("{}/_delta_log/{:020}.json", table.name, 0)).exists(), "{}", table.name);
     }
 }
 
@@ -46,27 +40,13 @@ async fn init_finishes_what_a_killed_one_left() {
     // Killed while applying.
     std::fs::remove_file(fixture.file("calls/_delta_log/00000000000000000000.json")).unwrap();
     assert_eq!(Lake::init(fixture.url(), options()).await.unwrap().id(), id);
-    assert!(
-        fixture
-            .file("calls/_delta_log/00000000000000000000.json")
-            .exists()
-    );
+    assert!(fixture.file("calls/_delta_log/00000000000000000000.json").exists());
     // Killed between identity and snapshot 0.
-    for folder in tables()
-        .iter()
-        .map(|table| table.name.as_str())
-        .chain(["_rollbook/snapshots"])
-    {
+    for folder in tables().iter().map(|table| table.name.as_str()).chain(["_rollbook/snapshots"]) {
         std::fs::remove_dir_all(fixture.file(folder)).unwrap();
     }
     assert_eq!(
-        Lake::open(fixture.url(), options())
-            .await
-            .unwrap()
-            .snapshot()
-            .await
-            .unwrap_err()
-            .kind(),
+        Lake::open(fixture.url(), options()).await.unwrap().snapshot().await.unwrap_err().kind(),
         ErrorKind::NotFound
     );
     let lake = Lake::init(fixture.url(), options()).await.unwrap();
@@ -86,11 +66,7 @@ async fn places_that_are_no_lakes_are_named_with_a_remedy() {
         (at("file"), ErrorKind::Invalid, "is a file"),
         (String::new(), ErrorKind::Invalid, "empty"),
         ("ftp://host/x".to_owned(), ErrorKind::Unsupported, "s3://"),
-        (
-            "s3://key:secret@bucket/x".to_owned(),
-            ErrorKind::Invalid,
-            "credentials",
-        ),
+        ("s3://key:secret@bucket/x".to_owned(), ErrorKind::Invalid, "credentials"),
         ("s3:///x".to_owned(), ErrorKind::Invalid, "bucket"),
     ] {
         let error = Lake::open(&url, options()).await.unwrap_err();
@@ -98,37 +74,20 @@ async fn places_that_are_no_lakes_are_named_with_a_remedy() {
         assert!(error.to_string().contains(says), "{url}: {error}");
         assert!(!format!("{error:?}").contains("secret"), "{error:?}");
     }
-    assert!(
-        !folder.path().join("missing").exists(),
-        "only init makes folders"
-    );
+    assert!(!folder.path().join("missing").exists(), "only init makes folders");
 }
 
 #[tokio::test]
 async fn a_newer_format_and_a_damaged_identity_are_told_apart() {
     let fixture = Fixture::new().await;
     let path = fixture.file("_rollbook/lake.json");
-    std::fs::write(
-        &path,
-        r#"{"format":"rollbook","format_version":2,"lake_id":"x","created_at":0}"#,
-    )
-    .unwrap();
+    std::fs::write(&path, r#"{"format":"rollbook","format_version":2,"lake_id":"x","created_at":0}"#).unwrap();
     let error = Lake::open(fixture.url(), options()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("upgrade rollbook"), "{error}");
-    for text in [
-        "{",
-        "[]",
-        r#"{"format":"other","format_version":1,"lake_id":"x"}"#,
-    ] {
+    for text in ["{", "[]", r#"{"format":"other","format_version":1,"lake_id":"x"}"#] {
         std::fs::write(&path, text).unwrap();
-        assert_eq!(
-            Lake::open(fixture.url(), options())
-                .await
-                .unwrap_err()
-                .kind(),
-            ErrorKind::Corrupt
-        );
+        assert_eq!(Lake::open(fixture.url(), options()).await.unwrap_err().kind(), ErrorKind::Corrupt);
     }
 }
 
@@ -152,14 +111,9 @@ async fn an_s3_store_that_is_away_is_reported_in_time_and_keeps_secrets() {
     ] {
         options.env.insert(name.to_owned(), value.to_owned());
     }
-    let opening = tokio::time::timeout(
-        std::time::Duration::from_secs(35),
-        Lake::open("s3://bucket/lake", options.clone()),
-    );
-    let error = opening
-        .await
-        .expect("errors within about half a minute")
-        .unwrap_err();
+    let opening =
+        tokio::time::timeout(std::time::Duration::from_secs(35), Lake::open("s3://bucket/lake", options.clone()));
+    let error = opening.await.expect("errors within about half a minute").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
     let shown = format!("{error} {error:?} {options:?}");
     assert!(!shown.contains("topsecretvalue"), "{shown}");
@@ -169,17 +123,11 @@ async fn an_s3_store_that_is_away_is_reported_in_time_and_keeps_secrets() {
 async fn init_refuses_a_store_that_ignores_create_if_absent() {
     // As Garage and the `JuiceFS` gateway do; and one that keeps the first object, but tells nobody.
     for fate in [Fate::Overwrite, Fate::SayCreated] {
-        let store: Arc<dyn ObjectStore> =
-            Arc::new(Meddler::new(Arc::new(InMemory::new()), move |_| fate));
-        let error = Lake::init_with_store("careless", Arc::clone(&store), options())
-            .await
-            .unwrap_err();
+        let store: Arc<dyn ObjectStore> = Arc::new(Meddler::new(Arc::new(InMemory::new()), move |_| fate));
+        let error = Lake::init_with_store("careless", Arc::clone(&store), options()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("create-if-absent"), "{error}");
         let left = store.list_with_delimiter(None).await.unwrap();
-        assert!(
-            left.objects.is_empty() && left.common_prefixes.is_empty(),
-            "nothing stays behind"
-        );
+        assert!(left.objects.is_empty() && left.common_prefixes.is_empty(), "nothing stays behind");
     }
 }

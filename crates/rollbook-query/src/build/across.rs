@@ -40,10 +40,8 @@ pub(super) async fn with_extensions(session: &Session, run: &str) -> Result<Sess
         Field::new("run_id", DataType::Utf8, false),
         Field::new("call_id", DataType::Utf8, false),
     ]));
-    let columns: Vec<Arc<dyn Array>> = vec![
-        Arc::new(StringArray::from(vec![run; found.len()])),
-        Arc::new(StringArray::from(found)),
-    ];
+    let columns: Vec<Arc<dyn Array>> =
+        vec![Arc::new(StringArray::from(vec![run; found.len()])), Arc::new(StringArray::from(found))];
     let batch = RecordBatch::try_new(Arc::clone(&schema), columns)?;
     let table = Arc::new(MemTable::try_new(schema, vec![vec![batch]])?);
     let plan = LogicalPlanBuilder::scan(VIEW, provider_as_source(table), None)?.build()?;
@@ -55,19 +53,13 @@ async fn extensions(session: &Session, run: &str) -> Result<Vec<String>> {
     if pairs.is_empty() {
         return Ok(Vec::new());
     }
-    let mut contexts: HashMap<u128, Option<String>> =
-        pairs.iter().map(|pair| (pair.parent, None)).collect();
-    let mut prompts: HashMap<u128, (usize, Option<String>)> = pairs
-        .iter()
-        .map(|pair| (key_of(&pair.call_id), (pair.context, None)))
-        .collect();
+    let mut contexts: HashMap<u128, Option<String>> = pairs.iter().map(|pair| (pair.parent, None)).collect();
+    let mut prompts: HashMap<u128, (usize, Option<String>)> =
+        pairs.iter().map(|pair| (key_of(&pair.call_id), (pair.context, None))).collect();
     let mut scan = session.stream(&scan_sql(run, &rollouts)).await?;
     while let Some(batch) = scan.try_next().await? {
         let calls = text(&batch, "call_id")?;
-        let (prompt, output) = (
-            list(&batch, "prompt_token_ids")?,
-            list(&batch, "output_token_ids")?,
-        );
+        let (prompt, output) = (list(&batch, "prompt_token_ids")?, list(&batch, "output_token_ids")?);
         for row in (0..batch.num_rows()).filter(|row| calls.is_valid(*row)) {
             let key = key_of(calls.value(row));
             if let Some(context) = contexts.get_mut(&key) {
@@ -82,16 +74,10 @@ async fn extensions(session: &Session, run: &str) -> Result<Vec<String>> {
     }
     let is_extension = |pair: &Pair| {
         let context = contexts.get(&pair.parent).and_then(Option::as_ref);
-        let prompt = prompts
-            .get(&key_of(&pair.call_id))
-            .and_then(|(_, digest)| digest.as_ref());
+        let prompt = prompts.get(&key_of(&pair.call_id)).and_then(|(_, digest)| digest.as_ref());
         context.is_some() && context == prompt
     };
-    Ok(pairs
-        .iter()
-        .filter(|pair| is_extension(pair))
-        .map(|pair| pair.call_id.clone())
-        .collect())
+    Ok(pairs.iter().filter(|pair| is_extension(pair)).map(|pair| pair.call_id.clone()).collect())
 }
 
 /// Finds the calls whose parent is known, is long enough to be extended, and lies in another file.
@@ -111,24 +97,16 @@ async fn pairs(session: &Session, run: &str) -> Result<(Vec<Pair>, Vec<String>)>
     let mut pairs = Vec::new();
     let mut rollouts: Vec<String> = Vec::new();
     while let Some(batch) = rows.try_next().await? {
-        let (rollout, call, parent) = (
-            text(&batch, "rollout_id")?,
-            text(&batch, "call_id")?,
-            text(&batch, "parent_call_id")?,
-        );
-        let context = column(&batch, "context")?
-            .as_primitive::<Int64Type>()
-            .clone();
+        let (rollout, call, parent) =
+            (text(&batch, "rollout_id")?, text(&batch, "call_id")?, text(&batch, "parent_call_id")?);
+        let context = column(&batch, "context")?.as_primitive::<Int64Type>().clone();
         for row in 0..batch.num_rows() {
             pairs.push(Pair {
                 call_id: call.value(row).to_owned(),
                 parent: key_of(parent.value(row)),
                 context: usize::try_from(context.value(row)).unwrap_or(usize::MAX),
             });
-            if rollouts
-                .last()
-                .is_none_or(|last| last != rollout.value(row))
-            {
+            if rollouts.last().is_none_or(|last| last != rollout.value(row)) {
                 rollouts.push(rollout.value(row).to_owned());
             }
         }
@@ -144,19 +122,9 @@ fn scan_sql(run: &str, rollouts: &[String]) -> String {
     } else {
         "true".to_owned()
     };
-    format!(
-        "SELECT call_id, prompt_token_ids, output_token_ids FROM calls WHERE run_id = {run} AND {named}"
-    )
+    format!("SELECT call_id, prompt_token_ids, output_token_ids FROM calls WHERE run_id = {run} AND {named}")
 }
 
 fn ids(lists: &ListArray, row: usize) -> Vec<i32> {
-    if lists.is_null(row) {
-        Vec::new()
-    } else {
-        lists
-            .value(row)
-            .as_primitive::<Int32Type>()
-            .values()
-            .to_vec()
-    }
+    if lists.is_null(row) { Vec::new() } else { lists.value(row).as_primitive::<Int32Type>().values().to_vec() }
 }

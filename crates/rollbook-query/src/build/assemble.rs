@@ -11,8 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, Float32Array, Int32Array, Int64Array, ListArray,
-    RecordBatch, StringArray,
+    Array, ArrayRef, AsArray, BooleanArray, Float32Array, Int32Array, Int64Array, ListArray, RecordBatch, StringArray,
 };
 use arrow::datatypes::{Float32Type, Float64Type, Int32Type, UInt32Type};
 
@@ -114,28 +113,14 @@ pub(super) struct Assembler<'a> {
 
 impl<'a> Assembler<'a> {
     pub(super) fn new(assembly: Assembly<'a>) -> Self {
-        Self {
-            assembly,
-            next: 0,
-            pieces: Vec::new(),
-            row: Row::default(),
-            done: Vec::new(),
-            done_tokens: 0,
-        }
+        Self { assembly, next: 0, pieces: Vec::new(), row: Row::default(), done: Vec::new(), done_tokens: 0 }
     }
 
     /// Takes the piece in row `index` of a batch of pieces; returns rows where enough of them are done.
-    pub(super) fn push(
-        &mut self,
-        batch: &RecordBatch,
-        index: usize,
-    ) -> Result<Option<RecordBatch>> {
+    pub(super) fn push(&mut self, batch: &RecordBatch, index: usize) -> Result<Option<RecordBatch>> {
         let piece = Piece::read(batch, index)?;
         if piece.number != self.next {
-            return Err(Error::corrupt(format!(
-                "piece {} comes where {} is due",
-                piece.number, self.next
-            )));
+            return Err(Error::corrupt(format!("piece {} comes where {} is due", piece.number, self.next)));
         }
         self.next += 1;
         let (sequence, place) = self.assembly.plan.sequence_of(piece.number);
@@ -183,19 +168,13 @@ impl<'a> Assembler<'a> {
         };
         let plan = self.assembly.plan;
         let (_, sequence) = plan.sequence_of(last.number);
-        let prompt = last
-            .prompt
-            .as_ref()
-            .ok_or_else(|| Error::corrupt("the last call lost its prompt"))?;
+        let prompt = last.prompt.as_ref().ok_or_else(|| Error::corrupt("the last call lost its prompt"))?;
         let mut tokens = prompt.values().to_vec();
         tokens.extend_from_slice(last.output.values());
         check_extensions(plan, pieces, &tokens)?;
 
         let step = sequence.row.optimizer_step;
-        let denominator =
-            self.assembly
-                .trained
-                .denominator(self.assembly.objective, step, sequence.rollout);
+        let denominator = self.assembly.trained.denominator(self.assembly.objective, step, sequence.rollout);
         // Lengths below 2^53 make this the double nearest to the exact coefficient.
         #[expect(clippy::cast_precision_loss, reason = "a denominator counts tokens")]
         let weight = 1.0 / denominator as f64;
@@ -217,11 +196,7 @@ impl<'a> Assembler<'a> {
     fn take_batch(&mut self) -> Result<Option<RecordBatch>> {
         let rows = std::mem::take(&mut self.done);
         self.done_tokens = 0;
-        if rows.is_empty() {
-            Ok(None)
-        } else {
-            self.batch(&rows).map(Some)
-        }
+        if rows.is_empty() { Ok(None) } else { self.batch(&rows).map(Some) }
     }
 
     fn batch(&self, rows: &[Row]) -> Result<RecordBatch> {
@@ -235,10 +210,7 @@ impl<'a> Assembler<'a> {
         columns.extend([
             ("run_id", repeated(assembly.run_id, count)),
             ("build_id", repeated(assembly.build_id, count)),
-            (
-                "epoch",
-                Arc::new(Int32Array::from(vec![0; count])) as ArrayRef,
-            ),
+            ("epoch", Arc::new(Int32Array::from(vec![0; count])) as ArrayRef),
             ("is_pad", Arc::new(BooleanArray::from(vec![false; count]))),
             ("segments", segments),
             ("derivation_id", repeated(assembly.derivation_id, count)),
@@ -251,24 +223,16 @@ impl<'a> Assembler<'a> {
     fn places(&self, rows: &[Row]) -> BTreeMap<&'static str, ArrayRef> {
         let plan = self.assembly.plan;
         let keys: Vec<RowKey> = rows.iter().filter_map(|row| row.key).collect();
-        let integers = |value: fn(&RowKey) -> i32| -> ArrayRef {
-            Arc::new(keys.iter().map(value).collect::<Int32Array>())
-        };
+        let integers =
+            |value: fn(&RowKey) -> i32| -> ArrayRef { Arc::new(keys.iter().map(value).collect::<Int32Array>()) };
         let steps = keys.iter().map(|key| key.optimizer_step);
         let steps: ArrayRef = Arc::new(steps.collect::<Int64Array>());
-        let rollouts = rows
-            .iter()
-            .map(|row| row.rollout.one().map(|one| plan.rollout_id(*one)));
-        let groups = rows
-            .iter()
-            .map(|row| row.group.one().and_then(|one| one.as_deref()));
+        let rollouts = rows.iter().map(|row| row.rollout.one().map(|one| plan.rollout_id(*one)));
+        let groups = rows.iter().map(|row| row.group.one().and_then(|one| one.as_deref()));
         BTreeMap::from([
             ("step", Arc::clone(&steps)),
             ("optimizer_step", steps),
-            (
-                "group_id",
-                Arc::new(groups.collect::<StringArray>()) as ArrayRef,
-            ),
+            ("group_id", Arc::new(groups.collect::<StringArray>()) as ArrayRef),
             ("rollout_id", Arc::new(rollouts.collect::<StringArray>())),
             ("micro_batch", integers(|key| key.micro_batch)),
             ("rank", integers(|key| key.rank)),
@@ -280,9 +244,7 @@ impl<'a> Assembler<'a> {
 impl Piece {
     fn read(batch: &RecordBatch, index: usize) -> Result<Self> {
         let column = |name: &str| -> Result<&ArrayRef> {
-            batch
-                .column_by_name(name)
-                .ok_or_else(|| Error::corrupt(format!("pieces lost column {name}")))
+            batch.column_by_name(name).ok_or_else(|| Error::corrupt(format!("pieces lost column {name}")))
         };
         let item = |name: &str| -> Result<Option<ArrayRef>> {
             let list: &ListArray = column(name)?.as_list();
@@ -295,17 +257,13 @@ impl Piece {
         let trained = item("trained")?.map(|array| array.as_boolean().clone());
         Ok(Self {
             number: column("number")?.as_primitive::<UInt32Type>().value(index),
-            group_id: groups
-                .is_valid(index)
-                .then(|| groups.value(index).to_owned()),
+            group_id: groups.is_valid(index).then(|| groups.value(index).to_owned()),
             advantage: advantages.is_valid(index).then(|| advantages.value(index)),
             prompt: item("prompt")?.map(ids),
             logprobs: item("logprobs")?.map(|array| array.as_primitive::<Float32Type>().clone()),
             trained: trained
                 .filter(|trained| trained.len() == output.len())
-                .ok_or_else(|| {
-                    Error::corrupt("a piece has another number of verdicts than tokens")
-                })?,
+                .ok_or_else(|| Error::corrupt("a piece has another number of verdicts than tokens"))?,
             output,
         })
     }
@@ -317,20 +275,11 @@ fn check_extensions(plan: &Plan, pieces: &[Piece], tokens: &[i32]) -> Result<()>
         let (prompt_len, output_len) = plan.lengths(piece.number);
         let given = piece.prompt.as_ref().map_or(prompt_len, Int32Array::len);
         if given != prompt_len || piece.output.len() != output_len {
-            return Err(Error::corrupt(format!(
-                "call {} has other lengths than recorded",
-                plan.call_id(piece.number)
-            )));
+            return Err(Error::corrupt(format!("call {} has other lengths than recorded", plan.call_id(piece.number))));
         }
         let context = prompt_len + output_len;
-        let own = piece
-            .prompt
-            .iter()
-            .flat_map(|prompt| prompt.values().iter());
-        let shared = own
-            .zip(tokens)
-            .take_while(|(own, token)| own == token)
-            .count();
+        let own = piece.prompt.iter().flat_map(|prompt| prompt.values().iter());
+        let shared = own.zip(tokens).take_while(|(own, token)| own == token).count();
         let is_same = (piece.prompt.is_none() || shared == prompt_len)
             && tokens.get(prompt_len..context) == Some(piece.output.values());
         // The next call is the one whose prompt fails to hold this context.
@@ -342,13 +291,7 @@ fn check_extensions(plan: &Plan, pieces: &[Piece], tokens: &[i32]) -> Result<()>
 }
 
 impl Row {
-    fn append_context(
-        &mut self,
-        call: u32,
-        sequence_index: i32,
-        source_start: usize,
-        length: usize,
-    ) {
+    fn append_context(&mut self, call: u32, sequence_index: i32, source_start: usize, length: usize) {
         if length == 0 {
             return;
         }
@@ -371,10 +314,7 @@ impl Row {
 
     fn append_output(&mut self, piece: &Piece, sequence_index: i32, weight: f64) {
         // Token values are rounded to float only here, where they are stored.
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "stored advantages are floats"
-        )]
+        #[expect(clippy::cast_possible_truncation, reason = "stored advantages are floats")]
         let advantage = piece.advantage.unwrap_or(0.0) as f32;
         for token in 0..piece.output.len() {
             let trained = piece.trained.value(token);
@@ -391,13 +331,9 @@ impl Row {
                     trained,
                 }),
             }
-            let logprob = piece
-                .logprobs
-                .as_ref()
-                .filter(|values| trained && values.is_valid(token));
+            let logprob = piece.logprobs.as_ref().filter(|values| trained && values.is_valid(token));
             self.action_mask.push(trained);
-            self.logprobs
-                .push(logprob.map(|values| values.value(token)));
+            self.logprobs.push(logprob.map(|values| values.value(token)));
             self.advantages.push(if trained { advantage } else { 0.0 });
             self.loss_weights.push(if trained { weight } else { 0.0 });
         }

@@ -33,42 +33,20 @@ impl Credits {
     /// Reads the credits that `upstream` names.
     pub(super) async fn read(session: &Session, upstream: &Upstream, run: &str) -> Result<Self> {
         let view = upstream.view_sql()?;
-        let mut credits = Self {
-            by_call: Self::level(session, &view, upstream).await? == "call",
-            ..Self::default()
-        };
-        let mut rows = session
-            .stream(&format!("SELECT rollout_id, call_id, value FROM ({view})"))
-            .await?;
+        let mut credits = Self { by_call: Self::level(session, &view, upstream).await? == "call", ..Self::default() };
+        let mut rows = session.stream(&format!("SELECT rollout_id, call_id, value FROM ({view})")).await?;
         while let Some(batch) = rows.try_next().await? {
-            let ids = text(
-                &batch,
-                if credits.by_call {
-                    "call_id"
-                } else {
-                    "rollout_id"
-                },
-            )?;
+            let ids = text(&batch, if credits.by_call { "call_id" } else { "rollout_id" })?;
             let values = arrow::compute::cast(column(&batch, "value")?, &DataType::Float64)?;
             let values = values.as_primitive::<Float64Type>();
             for row in 0..batch.num_rows() {
                 let id = if ids.is_null(row) { "" } else { ids.value(row) };
-                let credit = if values.is_null(row) {
-                    Credit::None
-                } else {
-                    Credit::Value(values.value(row))
-                };
+                let credit = if values.is_null(row) { Credit::None } else { Credit::Value(values.value(row)) };
                 if matches!(credit, Credit::Value(value) if !value.is_finite()) {
-                    return Err(Error::invalid(format!(
-                        "credit {} of {id} is no finite number",
-                        upstream.name
-                    )));
+                    return Err(Error::invalid(format!("credit {} of {id} is no finite number", upstream.name)));
                 }
                 if credits.by_id.insert(key_of(id), credit).is_some() {
-                    return Err(Error::invalid(format!(
-                        "credit {} has two rows for {id}",
-                        upstream.name
-                    )));
+                    return Err(Error::invalid(format!("credit {} has two rows for {id}", upstream.name)));
                 }
             }
         }
@@ -88,16 +66,12 @@ impl Credits {
             ([], []) => Ok("rollout".to_owned()),
             ([quantity], [level]) if quantity == "advantage" => match level.as_str() {
                 "rollout" | "call" => Ok(level.clone()),
-                other => Err(Error::unsupported(format!(
-                    "credit {} is of level {other}",
-                    upstream.name
-                ))
-                .with("built are", "rollout and call")),
+                other => Err(Error::unsupported(format!("credit {} is of level {other}", upstream.name))
+                    .with("built are", "rollout and call")),
             },
-            ([quantity], [_]) => Err(Error::invalid(format!(
-                "credit {} is a {quantity}; a build takes an advantage",
-                upstream.name
-            ))),
+            ([quantity], [_]) => {
+                Err(Error::invalid(format!("credit {} is a {quantity}; a build takes an advantage", upstream.name)))
+            }
             _ => Err(Error::invalid(format!(
                 "credit {} mixes quantities or levels: {}",
                 upstream.name,
@@ -106,20 +80,11 @@ impl Credits {
         }
     }
 
-    async fn read_reasons(
-        &mut self,
-        session: &Session,
-        upstream: &Upstream,
-        run: &str,
-    ) -> Result<()> {
+    async fn read_reasons(&mut self, session: &Session, upstream: &Upstream, run: &str) -> Result<()> {
         if upstream.derivation_ids.is_empty() {
             return Ok(());
         }
-        let ids: Vec<_> = upstream
-            .derivation_ids
-            .iter()
-            .map(|id| quoted(id))
-            .collect();
+        let ids: Vec<_> = upstream.derivation_ids.iter().map(|id| quoted(id)).collect();
         let rewards = session
             .collect(&format!(
                 "SELECT DISTINCT reward_id FROM (SELECT unnest(upstream_derivation_ids) AS reward_id FROM derivations \
@@ -127,10 +92,7 @@ impl Credits {
                 ids.join(", ")
             ))
             .await?;
-        let rewards: Vec<_> = text_column(&rewards, 0)?
-            .iter()
-            .map(|id| quoted(id))
-            .collect();
+        let rewards: Vec<_> = text_column(&rewards, 0)?.iter().map(|id| quoted(id)).collect();
         if rewards.is_empty() {
             return Ok(());
         }
@@ -144,15 +106,11 @@ impl Credits {
             .await?;
         let mut numbers: HashMap<String, u16> = HashMap::new();
         while let Some(batch) = rows.try_next().await? {
-            let (rollouts, reasons) = (
-                text(&batch, "rollout_id")?,
-                text(&batch, "exclusion_reason")?,
-            );
+            let (rollouts, reasons) = (text(&batch, "rollout_id")?, text(&batch, "exclusion_reason")?);
             for row in (0..batch.num_rows()).filter(|row| rollouts.is_valid(*row)) {
                 let reason = reasons.value(row);
                 let next = u16::try_from(self.reasons.len()).map_err(|source| {
-                    Error::unsupported("a reward has more than 65,536 different reasons")
-                        .caused_by(source)
+                    Error::unsupported("a reward has more than 65,536 different reasons").caused_by(source)
                 })?;
                 let number = *numbers.entry(reason.to_owned()).or_insert(next);
                 if number == next {
@@ -169,9 +127,7 @@ impl Credits {
         let id = if self.by_call { call_id } else { rollout_id };
         match self.by_id.get(&key_of(id)) {
             Some(Credit::Value(value)) => Ok(*value),
-            _ => Err(Reason::NoCredit(
-                self.excluded.get(&key_of(rollout_id)).copied(),
-            )),
+            _ => Err(Reason::NoCredit(self.excluded.get(&key_of(rollout_id)).copied())),
         }
     }
 

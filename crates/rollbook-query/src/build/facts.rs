@@ -42,12 +42,8 @@ impl Plan {
     pub(super) fn learn(&mut self, batch: &RecordBatch, accept_assumed: bool) -> Result<()> {
         let (call_ids, rollout_ids) = (text(batch, "call_id")?, text(batch, "rollout_id")?);
         let parents = text(batch, "parent_call_id")?;
-        let (prompts, outputs) = (
-            text(batch, "prompt_exactness")?,
-            text(batch, "output_exactness")?,
-        );
-        let (prompt_len, output_len) =
-            (integer(batch, "prompt_len")?, integer(batch, "output_len")?);
+        let (prompts, outputs) = (text(batch, "prompt_exactness")?, text(batch, "output_exactness")?);
+        let (prompt_len, output_len) = (integer(batch, "prompt_len")?, integer(batch, "output_len")?);
         let prefix_len = integer(batch, "parent_prefix_len")?;
         for row in 0..batch.num_rows() {
             if call_ids.is_null(row) {
@@ -58,23 +54,16 @@ impl Plan {
                 continue;
             };
             let planned = self.rollout_id(self.sequence_of(number).1.rollout);
-            let actual = if rollout_ids.is_null(row) {
-                "none"
-            } else {
-                rollout_ids.value(row)
-            };
+            let actual = if rollout_ids.is_null(row) { "none" } else { rollout_ids.value(row) };
             if planned != actual {
-                return Err(self.wrong(format!(
-                    "call {call} belongs to rollout {actual}, not to {planned}"
-                )));
+                return Err(self.wrong(format!("call {call} belongs to rollout {actual}, not to {planned}")));
             }
             if self.facts[number as usize].is_seen {
                 return Err(self.wrong(format!(
                     "the run has several calls with the id {call} (rollout {actual}): it cannot be told which to train"
                 )));
             }
-            let is_exact = is_usable(&prompts, row, accept_assumed)
-                && is_usable(&outputs, row, accept_assumed);
+            let is_exact = is_usable(&prompts, row, accept_assumed) && is_usable(&outputs, row, accept_assumed);
             if !is_exact || prompt_len.is_null(row) || output_len.is_null(row) {
                 return Err(self.wrong(format!(
                     "call {call} of rollout {actual} cannot be trained on: its prompt is {}, its output {}",
@@ -82,10 +71,8 @@ impl Plan {
                     exactness(&outputs, row)
                 )));
             }
-            let follows_parent =
-                parents.is_valid(row) && self.is_before(number, parents.value(row));
-            let prefix =
-                (follows_parent && prefix_len.is_valid(row)).then(|| length(prefix_len.value(row)));
+            let follows_parent = parents.is_valid(row) && self.is_before(number, parents.value(row));
+            let prefix = (follows_parent && prefix_len.is_valid(row)).then(|| length(prefix_len.value(row)));
             self.facts[number as usize] = Facts {
                 is_seen: true,
                 prompt_len: length(prompt_len.value(row)),
@@ -126,9 +113,7 @@ impl Plan {
                     self.call_id(last)
                 )));
             }
-            let before = row
-                .filter(|(key, _)| *key == sequence.row)
-                .map_or(0, |(_, tokens)| tokens);
+            let before = row.filter(|(key, _)| *key == sequence.row).map_or(0, |(_, tokens)| tokens);
             if before + tokens > max_tokens as usize {
                 return Err(self.wrong(format!(
                     "{} holds {} tokens, which do not fit into max-tokens {max_tokens}",
@@ -171,11 +156,7 @@ fn length(value: i32) -> usize {
 
 /// The word of a call's stream, with what would make it usable.
 fn exactness(words: &StringArray, row: usize) -> String {
-    match if words.is_null(row) {
-        "assumed"
-    } else {
-        words.value(row)
-    } {
+    match if words.is_null(row) { "assumed" } else { words.value(row) } {
         "assumed" => "assumed (taken only where assumed tokens are accepted)".to_owned(),
         word => word.to_owned(),
     }

@@ -29,12 +29,10 @@ impl FromStr for Objective {
     fn from_str(text: &str) -> Result<Self> {
         match text {
             "rollout" => Ok(Self::Rollout),
-            "token" | "row" | "group" | "constant" => Err(Error::unsupported(format!(
-                "objective {text} is not built yet; rollout is"
-            ))),
-            other => Err(Error::invalid(format!(
-                "there is no objective {other}; rollout is one"
-            ))),
+            "token" | "row" | "group" | "constant" => {
+                Err(Error::unsupported(format!("objective {text} is not built yet; rollout is")))
+            }
+            other => Err(Error::invalid(format!("there is no objective {other}; rollout is one"))),
         }
     }
 }
@@ -61,19 +59,10 @@ impl TrainedTokens {
     }
 
     /// Returns the denominator of a trained token's coefficient, which is 1 over it.
-    pub(super) fn denominator(
-        &self,
-        objective: Objective,
-        optimizer_step: i64,
-        rollout: u32,
-    ) -> u64 {
+    pub(super) fn denominator(&self, objective: Objective, optimizer_step: i64, rollout: u32) -> u64 {
         match objective {
             Objective::Rollout => {
-                let tokens = self
-                    .tokens
-                    .get(&(optimizer_step, rollout))
-                    .copied()
-                    .unwrap_or(0);
+                let tokens = self.tokens.get(&(optimizer_step, rollout)).copied().unwrap_or(0);
                 self.rollouts.get(&optimizer_step).copied().unwrap_or(0) * tokens
             }
         }
@@ -109,19 +98,7 @@ mod tests {
     #[test]
     fn other_units_are_named_as_not_built_yet() {
         assert_eq!("rollout".parse::<Objective>().unwrap(), Objective::Rollout);
-        assert!(
-            "token"
-                .parse::<Objective>()
-                .unwrap_err()
-                .to_string()
-                .contains("not built yet")
-        );
-        assert!(
-            "rolout"
-                .parse::<Objective>()
-                .unwrap_err()
-                .to_string()
-                .contains("no objective rolout")
-        );
+        assert!("token".parse::<Objective>().unwrap_err().to_string().contains("not built yet"));
+        assert!("rolout".parse::<Objective>().unwrap_err().to_string().contains("no objective rolout"));
     }
 }

@@ -16,18 +16,13 @@ struct Dice(u64);
 
 impl Dice {
     fn roll(&mut self, sides: usize) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(self.0 >> 33).unwrap() % sides
     }
 
     fn tokens(&mut self, most: usize) -> Vec<i32> {
         let count = self.roll(most + 1);
-        (0..count)
-            .map(|_| i32::try_from(self.roll(50)).unwrap())
-            .collect()
+        (0..count).map(|_| i32::try_from(self.roll(50)).unwrap()).collect()
     }
 }
 
@@ -97,41 +92,24 @@ fn as_rows(calls: &[Call]) -> Value {
 fn naive_sequences(calls: &[Call]) -> BTreeSet<Vec<String>> {
     let mut chains: Vec<Vec<&Call>> = Vec::new();
     for call in calls {
-        let parent = calls
-            .iter()
-            .find(|other| call.parent.as_ref() == Some(&other.id));
+        let parent = calls.iter().find(|other| call.parent.as_ref() == Some(&other.id));
         let extends = parent.is_some_and(|parent| call.prompt.starts_with(&parent.context()));
-        let open = chains
-            .iter_mut()
-            .find(|chain| chain.last().map(|last| &last.id) == call.parent.as_ref());
+        let open = chains.iter_mut().find(|chain| chain.last().map(|last| &last.id) == call.parent.as_ref());
         match open {
             Some(chain) if extends => chain.push(call),
             _ => chains.push(vec![call]),
         }
     }
     let cut = |chain: Vec<&Call>| {
-        let kept = chain
-            .iter()
-            .rposition(|call| call.trainable && !call.output.is_empty())
-            .map_or(0, |last| last + 1);
-        chain[..kept]
-            .iter()
-            .map(|call| call.id.clone())
-            .collect::<Vec<_>>()
+        let kept = chain.iter().rposition(|call| call.trainable && !call.output.is_empty()).map_or(0, |last| last + 1);
+        chain[..kept].iter().map(|call| call.id.clone()).collect::<Vec<_>>()
     };
-    chains
-        .into_iter()
-        .map(cut)
-        .filter(|chain| !chain.is_empty())
-        .collect()
+    chains.into_iter().map(cut).filter(|chain| !chain.is_empty()).collect()
 }
 
 async fn built(calls: &[Call], max_tokens: u32) -> (Scratch, u64) {
     let scratch = Scratch::new().await;
-    let steps: BTreeMap<&str, usize> = calls
-        .iter()
-        .map(|call| (call.rollout.as_str(), call.step))
-        .collect();
+    let steps: BTreeMap<&str, usize> = calls.iter().map(|call| (call.rollout.as_str(), call.step)).collect();
     let rollouts: Vec<Value> = steps
         .iter()
         .map(|(id, step)| json!({"run_id": "r", "rollout_id": id, "step": step, "group_id": "g", "revision": 0}))
@@ -145,26 +123,11 @@ async fn built(calls: &[Call], max_tokens: u32) -> (Scratch, u64) {
     scratch.add("scores", json!(scores)).await;
     scratch.add("calls", as_rows(calls)).await;
     let options = DeriveOptions::default();
-    run_reward(
-        &scratch.session().await,
-        &find_recipe("verifier_value").unwrap(),
-        &options,
-    )
-    .await
-    .unwrap();
-    run_credit(
-        &scratch.session().await,
-        &find_recipe("rloo").unwrap(),
-        "verifier_value",
-        &options,
-    )
-    .await
-    .unwrap();
+    run_reward(&scratch.session().await, &find_recipe("verifier_value").unwrap(), &options).await.unwrap();
+    run_credit(&scratch.session().await, &find_recipe("rloo").unwrap(), "verifier_value", &options).await.unwrap();
     let merged = find_recipe("merged").unwrap();
     let session = scratch.session().await;
-    let derived = run_build(&session, &merged, "rloo", &BuildOptions::new(max_tokens))
-        .await
-        .unwrap();
+    let derived = run_build(&session, &merged, "rloo", &BuildOptions::new(max_tokens)).await.unwrap();
     (scratch, derived.row_count)
 }
 
@@ -176,9 +139,7 @@ async fn random_runs_are_merged_by_the_rule(#[values(1, 2, 3, 4, 5, 6, 7, 8)] se
     let (scratch, rows) = built(&calls, 64).await;
     let session = scratch.session().await;
     let batches = session
-        .collect(
-            "SELECT optimizer_step, token_ids, loss_weights, segments, action_mask FROM samples",
-        )
+        .collect("SELECT optimizer_step, token_ids, loss_weights, segments, action_mask FROM samples")
         .await
         .unwrap();
     let mut sequences: Vec<Vec<String>> = Vec::new();
@@ -196,40 +157,18 @@ async fn random_runs_are_merged_by_the_rule(#[values(1, 2, 3, 4, 5, 6, 7, 8)] se
             *weights.entry(step).or_default() += loss.iter().sum::<f64>();
             let mask = list(4).as_boolean().clone();
             let segments = list(3).as_struct().clone();
-            let integer = |name: &str| {
-                segments
-                    .column_by_name(name)
-                    .unwrap()
-                    .as_primitive::<Int32Type>()
-                    .clone()
-            };
-            let text = |name: &str| {
-                segments
-                    .column_by_name(name)
-                    .unwrap()
-                    .as_string::<i32>()
-                    .clone()
-            };
-            let is_trained = segments
-                .column_by_name("trained")
-                .unwrap()
-                .as_boolean()
-                .clone();
-            let (start, length, from) =
-                (integer("start"), integer("length"), integer("source_start"));
-            let (sequence, call_ids, source) =
-                (integer("sequence_index"), text("call_id"), text("source"));
+            let integer = |name: &str| segments.column_by_name(name).unwrap().as_primitive::<Int32Type>().clone();
+            let text = |name: &str| segments.column_by_name(name).unwrap().as_string::<i32>().clone();
+            let is_trained = segments.column_by_name("trained").unwrap().as_boolean().clone();
+            let (start, length, from) = (integer("start"), integer("length"), integer("source_start"));
+            let (sequence, call_ids, source) = (integer("sequence_index"), text("call_id"), text("source"));
             let mut end = 0;
             let base = sequences.len();
             for segment in 0..start.len() {
                 assert_eq!(start.value(segment), end, "segments tile the row");
                 end += length.value(segment);
                 let call = by_id[call_ids.value(segment)];
-                let stream = if source.value(segment) == "output" {
-                    &call.output
-                } else {
-                    &call.prompt
-                };
+                let stream = if source.value(segment) == "output" { &call.output } else { &call.prompt };
                 let place = usize::try_from(sequence.value(segment)).unwrap() + base;
                 sequences.resize((place + 1).max(sequences.len()), Vec::new());
                 if sequences[place].last() != Some(&call.id) {
@@ -265,18 +204,8 @@ async fn random_runs_are_merged_by_the_rule(#[values(1, 2, 3, 4, 5, 6, 7, 8)] se
     };
     let expected: BTreeSet<_> = naive_sequences(&calls).into_iter().map(shown).collect();
     assert_eq!(sequences.into_iter().collect::<BTreeSet<_>>(), expected);
-    let due = calls
-        .iter()
-        .filter(|call| call.trainable)
-        .map(|call| call.output.len())
-        .sum::<usize>();
+    let due = calls.iter().filter(|call| call.trainable).map(|call| call.output.len()).sum::<usize>();
     assert_eq!(trained.len(), due);
-    assert!(
-        trained.values().all(|times| *times == 1),
-        "no token trains twice"
-    );
-    assert!(
-        weights.values().all(|sum| (sum - 1.0).abs() < 1e-12),
-        "{weights:?}"
-    );
+    assert!(trained.values().all(|times| *times == 1), "no token trains twice");
+    assert!(weights.values().all(|sum| (sum - 1.0).abs() < 1e-12), "{weights:?}");
 }

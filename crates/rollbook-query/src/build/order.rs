@@ -29,55 +29,28 @@ pub(super) struct Order {
 
 impl Order {
     /// Starts a sort by the named columns; what comes out has at most `rows` rows a batch.
-    pub(super) fn start(
-        session: &Session,
-        schema: &SchemaRef,
-        columns: &[&str],
-        rows: usize,
-    ) -> Result<Self> {
+    pub(super) fn start(session: &Session, schema: &SchemaRef, columns: &[&str], rows: usize) -> Result<Self> {
         let (input, receiver) = mpsc::channel(1);
-        let source = Arc::new(Channel {
-            schema: Arc::clone(schema),
-            receiver: Mutex::new(Some(receiver)),
-        });
-        let scan = StreamingTableExec::try_new(
-            Arc::clone(schema),
-            vec![source],
-            None,
-            Vec::new(),
-            false,
-            None,
-        )?;
-        let options = SortOptions {
-            descending: false,
-            nulls_first: false,
-        };
+        let source = Arc::new(Channel { schema: Arc::clone(schema), receiver: Mutex::new(Some(receiver)) });
+        let scan = StreamingTableExec::try_new(Arc::clone(schema), vec![source], None, Vec::new(), false, None)?;
+        let options = SortOptions { descending: false, nulls_first: false };
         let keys = columns
             .iter()
-            .map(|name| {
-                Ok(PhysicalSortExpr {
-                    expr: col(name, schema)?,
-                    options,
-                })
-            })
+            .map(|name| Ok(PhysicalSortExpr { expr: col(name, schema)?, options }))
             .collect::<Result<Vec<_>>>()?;
         let keys = LexOrdering::new(keys).ok_or_else(|| Error::invalid("a sort needs a column"))?;
         let plan = SortExec::new(keys, Arc::new(scan));
         let state = session.context().state();
         let config = state.config().clone().with_batch_size(rows.max(1));
-        let context = Arc::new(
-            TaskContext::default()
-                .with_session_config(config)
-                .with_runtime(Arc::clone(state.runtime_env())),
-        );
+        let context =
+            Arc::new(TaskContext::default().with_session_config(config).with_runtime(Arc::clone(state.runtime_env())));
         let output = tokio::spawn(async move {
             let schema = plan.schema();
             let mut sorted = plan.execute(0, context)?;
             // Asking for the first batch is what makes the sort take its input.
             let first = sorted.try_next().await?;
             let stream = futures::stream::iter(first.map(Ok)).chain(sorted);
-            Ok(Box::pin(RecordBatchStreamAdapter::new(schema, stream))
-                as SendableRecordBatchStream)
+            Ok(Box::pin(RecordBatchStreamAdapter::new(schema, stream)) as SendableRecordBatchStream)
         });
         Ok(Self { input, output })
     }
@@ -92,9 +65,7 @@ impl Order {
         drop(self.input);
         match self.output.await {
             Ok(result) => result,
-            Err(source) => {
-                Err(Error::new(ErrorKind::Unavailable, "a sort was cancelled").caused_by(source))
-            }
+            Err(source) => Err(Error::new(ErrorKind::Unavailable, "a sort was cancelled").caused_by(source)),
         }
     }
 }
@@ -123,14 +94,8 @@ impl PartitionStream for Channel {
                 let error = DataFusionError::Execution("the channel was read already".to_owned());
                 return Some((Err(error), None));
             };
-            receiver
-                .recv()
-                .await
-                .map(|batch| (Ok(batch), Some(receiver)))
+            receiver.recv().await.map(|batch| (Ok(batch), Some(receiver)))
         });
-        Box::pin(RecordBatchStreamAdapter::new(
-            Arc::clone(&self.schema),
-            stream,
-        ))
+        Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), stream))
     }
 }

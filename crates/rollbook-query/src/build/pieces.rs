@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, LazyLock};
 
 use arrow::array::{
-    Array, ArrayRef, BooleanBuilder, Float64Builder, Int32Builder, ListBuilder, RecordBatch,
-    StringBuilder, UInt32Array, UInt32Builder,
+    Array, ArrayRef, BooleanBuilder, Float64Builder, Int32Builder, ListBuilder, RecordBatch, StringBuilder,
+    UInt32Array, UInt32Builder,
 };
 use arrow::compute::{cast, take};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
@@ -53,10 +53,7 @@ pub(super) struct Pass<'a> {
 
 impl Pass<'_> {
     /// Takes a batch of calls; returns pieces and exclusions, where it has any.
-    pub(super) fn take(
-        &mut self,
-        batch: &RecordBatch,
-    ) -> Result<(Option<RecordBatch>, Option<RecordBatch>)> {
+    pub(super) fn take(&mut self, batch: &RecordBatch) -> Result<(Option<RecordBatch>, Option<RecordBatch>)> {
         let calls = CallColumns::new(batch)?;
         let prompts = list(batch, "prompt_token_ids")?;
         let mut pieces = Pieces::default();
@@ -79,14 +76,7 @@ impl Pass<'_> {
             if let Some(number) = number {
                 self.count_trained(number, &runs);
                 let needs_prompt = self.plan.needs_prompt(number);
-                pieces.push(
-                    row,
-                    number,
-                    needs_prompt,
-                    calls.logprobs(row).is_some(),
-                    credit.ok(),
-                    &runs,
-                );
+                pieces.push(row, number, needs_prompt, calls.logprobs(row).is_some(), credit.ok(), &runs);
             }
         }
         let pieces = pieces.finish(batch, &calls, &prompts)?;
@@ -96,13 +86,8 @@ impl Pass<'_> {
 
     fn count_trained(&mut self, number: u32, runs: &[Run]) {
         let (_, sequence) = self.plan.sequence_of(number);
-        let tokens = runs
-            .iter()
-            .filter(|run| run.reason.is_none())
-            .map(|run| run.length)
-            .sum();
-        self.trained
-            .add(sequence.row.optimizer_step, sequence.rollout, tokens);
+        let tokens = runs.iter().filter(|run| run.reason.is_none()).map(|run| run.length).sum();
+        self.trained.add(sequence.row.optimizer_step, sequence.rollout, tokens);
     }
 
     fn count(&mut self, runs: &[Run]) {
@@ -148,12 +133,7 @@ impl Pieces {
         self.trained.push(runs.to_vec());
     }
 
-    fn finish(
-        mut self,
-        batch: &RecordBatch,
-        calls: &CallColumns,
-        prompts: &dyn Array,
-    ) -> Result<Option<RecordBatch>> {
+    fn finish(mut self, batch: &RecordBatch, calls: &CallColumns, prompts: &dyn Array) -> Result<Option<RecordBatch>> {
         if self.trained.is_empty() {
             return Ok(None);
         }
@@ -161,18 +141,13 @@ impl Pieces {
         let mut trained = ListBuilder::new(BooleanBuilder::new()).with_field(field);
         for runs in &self.trained {
             for run in runs {
-                trained
-                    .values()
-                    .append_n(run.length as usize, run.reason.is_none());
+                trained.values().append_n(run.length as usize, run.reason.is_none());
             }
             trained.append(true);
         }
         let rows = self.rows.finish();
         let picked = |array: &dyn Array, rows: &UInt32Array, name: &str| -> Result<ArrayRef> {
-            Ok(cast(
-                &take(array, rows, None)?,
-                PIECES.field_with_name(name)?.data_type(),
-            )?)
+            Ok(cast(&take(array, rows, None)?, PIECES.field_with_name(name)?.data_type())?)
         };
         let columns: Vec<ArrayRef> = vec![
             Arc::new(self.numbers.finish()),
@@ -180,11 +155,7 @@ impl Pieces {
             Arc::new(self.advantages.finish()),
             picked(prompts, &self.prompt_rows.finish(), "prompt")?,
             picked(&calls.output, &rows, "output")?,
-            picked(
-                column(batch, "output_logprobs")?,
-                &self.logprob_rows.finish(),
-                "logprobs",
-            )?,
+            picked(column(batch, "output_logprobs")?, &self.logprob_rows.finish(), "logprobs")?,
             Arc::new(trained.finish()),
         ];
         Ok(Some(RecordBatch::try_new(Arc::clone(&PIECES), columns)?))
@@ -205,8 +176,7 @@ impl Exclusions {
         let integer = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
         for run in runs {
             if let Some(reason) = run.reason {
-                self.rows
-                    .append_value(u32::try_from(row).unwrap_or(u32::MAX));
+                self.rows.append_value(u32::try_from(row).unwrap_or(u32::MAX));
                 self.positions.append_value(integer(run.start));
                 self.lengths.append_value(integer(run.length));
                 self.reasons.push(reason);

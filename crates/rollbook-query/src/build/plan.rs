@@ -8,9 +8,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use arrow::array::{
-    Array, ArrayRef, AsArray, Int32Array, Int64Array, ListArray, RecordBatch, StringArray,
-};
+use arrow::array::{Array, ArrayRef, AsArray, Int32Array, Int64Array, ListArray, RecordBatch, StringArray};
 use arrow::compute::{concat, concat_batches};
 use arrow::datatypes::{Int32Type, Int64Type};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
@@ -75,8 +73,7 @@ impl Plan {
         output: &[OutputColumn],
         batches: &[RecordBatch],
     ) -> Result<Self> {
-        let reservation = MemoryConsumer::new("build plan")
-            .register(&session.context().runtime_env().memory_pool);
+        let reservation = MemoryConsumer::new("build plan").register(&session.context().runtime_env().memory_pool);
         let mut plan = Self {
             recipe: recipe.name().to_owned(),
             sequences: Vec::new(),
@@ -104,26 +101,20 @@ impl Plan {
         let mut rollouts: HashMap<String, u32> = HashMap::new();
         let mut calls = 0_u32;
         for row in 0..rows.num_rows() {
-            let (key, sequence_index) = columns
-                .place(row)
-                .map_err(|column| self.wrong(format!("row {row} has a null {column}")))?;
+            let (key, sequence_index) =
+                columns.place(row).map_err(|column| self.wrong(format!("row {row} has a null {column}")))?;
             self.check_sequence_index(key, sequence_index)?;
             let Some((rollout_id, ids)) = columns.calls(row) else {
-                return Err(self.wrong(format!(
-                    "{key}, sequence {sequence_index} has no calls, or none of their rollout"
-                )));
+                return Err(
+                    self.wrong(format!("{key}, sequence {sequence_index} has no calls, or none of their rollout"))
+                );
             };
             let next = u32::try_from(self.rollout_ids.len()).unwrap_or(u32::MAX);
             let rollout = *rollouts.entry(rollout_id.to_owned()).or_insert(next);
             if rollout == next {
                 self.rollout_ids.push(rollout_id.to_owned());
             }
-            self.sequences.push(Sequence {
-                row: key,
-                index: sequence_index,
-                rollout,
-                first_call: calls,
-            });
+            self.sequences.push(Sequence { row: key, index: sequence_index, rollout, first_call: calls });
             calls = calls.saturating_add(u32::try_from(ids.len()).unwrap_or(u32::MAX));
             parts.push(ids);
         }
@@ -143,15 +134,12 @@ impl Plan {
         if sequence_index == expected {
             return Ok(());
         }
-        Err(self.wrong(format!(
-            "{key} has sequence_index {sequence_index} where {expected} is due"
-        )))
+        Err(self.wrong(format!("{key} has sequence_index {sequence_index} where {expected} is due")))
     }
 
     fn number_calls(&mut self) -> Result<()> {
         let calls = self.call_ids.len();
-        self.reservation
-            .try_grow(calls * BYTES_PER_CALL + self.call_ids.get_array_memory_size())?;
+        self.reservation.try_grow(calls * BYTES_PER_CALL + self.call_ids.get_array_memory_size())?;
         self.facts = vec![Facts::default(); calls];
         self.sequence_of.reserve(calls);
         for number in 0..calls {
@@ -159,9 +147,8 @@ impl Plan {
                 return Err(self.wrong("a call id is null"));
             }
             let call = self.call_ids.value(number);
-            let number = u32::try_from(number).map_err(|source| {
-                Error::unsupported("a plan holds at most 4,294,967,295 calls").caused_by(source)
-            })?;
+            let number = u32::try_from(number)
+                .map_err(|source| Error::unsupported("a plan holds at most 4,294,967,295 calls").caused_by(source))?;
             if self.numbers.insert(key_of(call), number).is_some() {
                 return Err(self.wrong(format!("call {call} is there twice; a call trains once")));
             }
@@ -169,8 +156,7 @@ impl Plan {
         for sequence in 0..self.sequences.len() {
             let count = self.calls_of(sequence).len();
             let sequence = u32::try_from(sequence).unwrap_or(u32::MAX);
-            self.sequence_of
-                .extend(std::iter::repeat_n(sequence, count));
+            self.sequence_of.extend(std::iter::repeat_n(sequence, count));
         }
         Ok(())
     }
@@ -260,9 +246,7 @@ impl Columns {
                 None => Ok(None),
             }
         };
-        let must = |name: &str| {
-            find(name)?.ok_or_else(|| Error::corrupt(format!("the plan lost column {name}")))
-        };
+        let must = |name: &str| find(name)?.ok_or_else(|| Error::corrupt(format!("the plan lost column {name}")));
         let integers = |array: &ArrayRef| array.as_primitive::<Int32Type>().clone();
         Ok(Self {
             optimizer_step: must("optimizer_step")?.as_primitive::<Int64Type>().clone(),
@@ -278,44 +262,23 @@ impl Columns {
     /// Reads a row's place and the sequence's index in it; the error is the column that is null.
     fn place(&self, row: usize) -> Result<(RowKey, i32), &'static str> {
         let integer = |array: &Int32Array, name| {
-            if array.is_valid(row) {
-                Ok(array.value(row))
-            } else {
-                Err(name)
-            }
+            if array.is_valid(row) { Ok(array.value(row)) } else { Err(name) }
         };
         if self.optimizer_step.is_null(row) {
             return Err("optimizer_step");
         }
         let row_index = integer(&self.row_index, "row_index")?;
         // One micro-batch a row and one rank, unless the plan says otherwise.
-        let micro_batch = self
-            .micro_batch
-            .as_ref()
-            .map_or(Ok(row_index), |array| integer(array, "micro_batch"))?;
-        let rank = self
-            .rank
-            .as_ref()
-            .map_or(Ok(0), |array| integer(array, "rank"))?;
-        let key = RowKey {
-            optimizer_step: self.optimizer_step.value(row),
-            micro_batch,
-            rank,
-            row_index,
-        };
+        let micro_batch = self.micro_batch.as_ref().map_or(Ok(row_index), |array| integer(array, "micro_batch"))?;
+        let rank = self.rank.as_ref().map_or(Ok(0), |array| integer(array, "rank"))?;
+        let key = RowKey { optimizer_step: self.optimizer_step.value(row), micro_batch, rank, row_index };
         Ok((key, integer(&self.sequence_index, "sequence_index")?))
     }
 
     fn calls(&self, row: usize) -> Option<(&str, StringArray)> {
-        if self.rollout_id.is_null(row)
-            || self.call_ids.is_null(row)
-            || self.call_ids.value_length(row) == 0
-        {
+        if self.rollout_id.is_null(row) || self.call_ids.is_null(row) || self.call_ids.value_length(row) == 0 {
             return None;
         }
-        Some((
-            self.rollout_id.value(row),
-            self.call_ids.value(row).as_string::<i32>().clone(),
-        ))
+        Some((self.rollout_id.value(row), self.call_ids.value(row).as_string::<i32>().clone()))
     }
 }

@@ -18,9 +18,8 @@ use crate::build::plan::Plan;
 use crate::build::{Objective, facts, key_of, verdict};
 use crate::error::{Error, Result};
 use crate::recipe::{
-    Bindings, ContentDigest, Derivation, Derived, Kind, Publication, Recipe, Scope, Upstream, bind,
-    functions_used, make_checks, new_id, output_of, plan_query, quoted, table, table_batch,
-    text_column, times,
+    Bindings, ContentDigest, Derivation, Derived, Kind, Publication, Recipe, Scope, Upstream, bind, functions_used,
+    make_checks, new_id, output_of, plan_query, quoted, table, table_batch, text_column, times,
 };
 use crate::session::Session;
 
@@ -56,44 +55,21 @@ impl BuildOptions {
 }
 
 /// Runs a build recipe over the credits that `credit` names (`NAME` or `NAME@DERIVATION_ID`) and records its rows.
-pub async fn run_build(
-    session: &Session,
-    recipe: &Recipe,
-    credit: &str,
-    options: &BuildOptions,
-) -> Result<Derived> {
+pub async fn run_build(session: &Session, recipe: &Recipe, credit: &str, options: &BuildOptions) -> Result<Derived> {
     let mut bindings = bind(recipe, Kind::Build, &options.parameters)?;
     if options.max_tokens == 0 {
         return Err(Error::invalid("max-tokens must be at least 1"));
     }
-    bindings.set(
-        "max_tokens",
-        ScalarValue::Int64(Some(i64::from(options.max_tokens))),
-    );
-    bindings.set(
-        "accept_assumed",
-        ScalarValue::Boolean(Some(options.accept_assumed)),
-    );
-    bindings.set(
-        "objective",
-        ScalarValue::Utf8(Some(options.objective.unit().to_owned())),
-    );
+    bindings.set("max_tokens", ScalarValue::Int64(Some(i64::from(options.max_tokens))));
+    bindings.set("accept_assumed", ScalarValue::Boolean(Some(options.accept_assumed)));
+    bindings.set("objective", ScalarValue::Utf8(Some(options.objective.unit().to_owned())));
     let run = run_of(session, options.run.as_deref()).await?;
     let upstream = Upstream::find(session, "credits", credit, Some(&run)).await?;
-    let scope = Scope::new(session, Some(&run))
-        .await?
-        .with_upstream("credit", &upstream)?;
+    let scope = Scope::new(session, Some(&run)).await?.with_upstream("credit", &upstream)?;
     let mut derivation = Derivation::start(session, recipe, options.name.as_deref(), Some(&run));
     derivation.upstream_ids.clone_from(&upstream.derivation_ids);
-    let build = Build {
-        session,
-        recipe,
-        options,
-        bindings,
-        id: new_id("build", derivation.created_at),
-        run,
-        derivation,
-    };
+    let build =
+        Build { session, recipe, options, bindings, id: new_id("build", derivation.created_at), run, derivation };
     build.run(&scope, &upstream).await
 }
 
@@ -102,19 +78,14 @@ async fn run_of(session: &Session, run: Option<&str>) -> Result<String> {
     if let Some(run) = run {
         return Ok(run.to_owned());
     }
-    let runs = session
-        .collect("SELECT DISTINCT run_id FROM rollouts ORDER BY 1 LIMIT 20")
-        .await?;
+    let runs = session.collect("SELECT DISTINCT run_id FROM rollouts ORDER BY 1 LIMIT 20").await?;
     let mut runs = text_column(&runs, 0)?;
     match (runs.pop(), runs.is_empty()) {
         (Some(run), true) => Ok(run),
         (None, _) => Err(Error::not_found("the lake has no run to build from")),
         (Some(run), false) => {
             runs.push(run);
-            Err(Error::invalid(format!(
-                "the lake has several runs, name one of them: {}",
-                runs.join(", ")
-            )))
+            Err(Error::invalid(format!("the lake has several runs, name one of them: {}", runs.join(", "))))
         }
     }
 }
@@ -148,14 +119,7 @@ const SAMPLE_CONTENT: &[&str] = &[
     "loss_weights",
     "segments",
 ];
-const EXCLUSION_CONTENT: &[&str] = &[
-    "run_id",
-    "rollout_id",
-    "call_id",
-    "position",
-    "length",
-    "reason",
-];
+const EXCLUSION_CONTENT: &[&str] = &["run_id", "rollout_id", "call_id", "position", "length", "reason"];
 
 /// Bytes that a sorted batch of pieces may take.
 const PIECE_BATCH_BYTES: usize = 8 << 20;
@@ -164,12 +128,8 @@ impl Build<'_> {
     async fn run(mut self, scope: &Scope, upstream: &Upstream) -> Result<Derived> {
         let plan = self.plan(scope).await?;
         let credits = Credits::read(self.session, upstream, &self.run).await?;
-        let doubled = self
-            .keys("SELECT call_id FROM calls WHERE {run} GROUP BY call_id HAVING count(*) > 1")
-            .await?;
-        let skipped = self
-            .keys("SELECT rollout_id FROM rollouts WHERE {run} AND purpose <> 'train'")
-            .await?;
+        let doubled = self.keys("SELECT call_id FROM calls WHERE {run} GROUP BY call_id HAVING count(*) > 1").await?;
+        let skipped = self.keys("SELECT rollout_id FROM rollouts WHERE {run} AND purpose <> 'train'").await?;
         let mut pass = Pass {
             run_id: &self.run,
             build_id: &self.id,
@@ -192,17 +152,12 @@ impl Build<'_> {
             )));
         }
         let mut content = ContentDigest::default();
-        let (sample_files, rows) = self
-            .write_samples(pieces, &plan, &pass, &mut content)
-            .await?;
+        let (sample_files, rows) = self.write_samples(pieces, &plan, &pass, &mut content).await?;
         let exclusion_files = self.write_exclusions(exclusions, &mut content).await?;
         let trained = pass.trained.total();
         let mut notes = vec![format!("{rows} rows train {trained} tokens")];
         if !pass.excluded.is_empty() {
-            notes.push(format!(
-                "sampled tokens left out: {}",
-                counted(&pass.excluded)
-            ));
+            notes.push(format!("sampled tokens left out: {}", counted(&pass.excluded)));
         }
         let mut publication = Publication::default();
         publication.add("samples", &self.derivation.id, sample_files);
@@ -212,14 +167,8 @@ impl Build<'_> {
         let mut writer = self.session.lake().writer(table("builds")?);
         writer.write(&self.build_row()?).await?;
         publication.add("builds", &self.derivation.id, writer.finish().await?);
-        let (n, warnings) = publication
-            .publish(
-                self.session.lake(),
-                self.recipe,
-                &self.bindings,
-                &self.derivation,
-            )
-            .await?;
+        let (n, warnings) =
+            publication.publish(self.session.lake(), self.recipe, &self.bindings, &self.derivation).await?;
         notes.extend(warnings);
         Ok(Derived::of_build(self.derivation, self.id, n, notes))
     }
@@ -228,23 +177,10 @@ impl Build<'_> {
     async fn plan(&mut self, scope: &Scope) -> Result<Plan> {
         let session = with_extensions(self.session, &self.run).await?;
         make_checks(&session, self.recipe, &self.bindings, scope).await?;
-        let inner = plan_query(
-            &session,
-            self.recipe,
-            self.recipe.query(),
-            &self.bindings,
-            scope,
-        )
-        .await?;
+        let inner = plan_query(&session, self.recipe, self.recipe.query(), &self.bindings, scope).await?;
         let output = output_of(self.recipe, inner.schema().as_arrow())?;
         self.derivation.functions = functions_used(&inner)?;
-        let places = [
-            "optimizer_step",
-            "micro_batch",
-            "rank",
-            "row_index",
-            "sequence_index",
-        ];
+        let places = ["optimizer_step", "micro_batch", "rank", "row_index", "sequence_index"];
         let order = places
             .into_iter()
             .filter(|name| output.iter().any(|column| column.name == *name))
@@ -261,11 +197,7 @@ impl Build<'_> {
                 session.snapshot().n
             )));
         }
-        let sql = format!(
-            "SELECT {} FROM calls WHERE run_id = {}",
-            facts::COLUMNS.join(", "),
-            quoted(&self.run)
-        );
+        let sql = format!("SELECT {} FROM calls WHERE run_id = {}", facts::COLUMNS.join(", "), quoted(&self.run));
         let mut calls = self.session.stream(&sql).await?;
         while let Some(batch) = calls.try_next().await? {
             plan.learn(&batch, self.options.accept_assumed)?;
@@ -278,10 +210,7 @@ impl Build<'_> {
     async fn keys(&self, sql: &str) -> Result<HashSet<u128>> {
         let sql = sql.replace("{run}", &format!("run_id = {}", quoted(&self.run)));
         let found = self.session.collect(&sql).await?;
-        Ok(text_column(&found, 0)?
-            .iter()
-            .map(|id| key_of(id))
-            .collect())
+        Ok(text_column(&found, 0)?.iter().map(|id| key_of(id)).collect())
     }
 
     /// Reads every call of the run once.
@@ -291,14 +220,7 @@ impl Build<'_> {
         let piece_rows = (PIECE_BATCH_BYTES / widest).clamp(1, 8192);
         let pieces = Order::start(self.session, &PIECES, &["number"], piece_rows)?;
         let schema = table("exclusions")?.physical();
-        let keys = [
-            "run_id",
-            "step",
-            "group_id",
-            "rollout_id",
-            "call_id",
-            "position",
-        ];
+        let keys = ["run_id", "step", "group_id", "rollout_id", "call_id", "position"];
         let exclusions = Order::start(self.session, &schema, &keys, 8192)?;
         let sql = format!(
             "SELECT {}, prompt_token_ids FROM calls WHERE run_id = {}",
@@ -355,11 +277,7 @@ impl Build<'_> {
         Ok((writer.finish().await?, content.rows()))
     }
 
-    async fn write_exclusions(
-        &self,
-        exclusions: Order,
-        content: &mut ContentDigest,
-    ) -> Result<Vec<DataFile>> {
+    async fn write_exclusions(&self, exclusions: Order, content: &mut ContentDigest) -> Result<Vec<DataFile>> {
         let mut writer = self.session.lake().writer(table("exclusions")?);
         let mut sorted = exclusions.finish().await?;
         while let Some(batch) = sorted.try_next().await? {
@@ -371,8 +289,7 @@ impl Build<'_> {
 
     fn build_row(&self) -> Result<RecordBatch> {
         let text = |value: &str| repeated(value, 1);
-        let metadata =
-            serde_json::json!({ "accept_assumed": self.options.accept_assumed }).to_string();
+        let metadata = serde_json::json!({ "accept_assumed": self.options.accept_assumed }).to_string();
         let max_tokens = i32::try_from(self.options.max_tokens).unwrap_or(i32::MAX);
         let columns: BTreeMap<&str, ArrayRef> = BTreeMap::from([
             ("build_id", text(&self.id)),
@@ -381,10 +298,7 @@ impl Build<'_> {
             ("derivation_id", text(&self.derivation.id)),
             ("objective_unit", text(self.options.objective.unit())),
             ("objective_scope", text("step")),
-            (
-                "advantage_scale",
-                Arc::new(Float64Array::from(vec![1.0])) as ArrayRef,
-            ),
+            ("advantage_scale", Arc::new(Float64Array::from(vec![1.0])) as ArrayRef),
             ("max_tokens", Arc::new(Int32Array::from(vec![max_tokens]))),
             ("metadata", Arc::new(StringArray::from(vec![metadata]))),
             ("created_at", times(self.derivation.created_at, 1)),
@@ -394,13 +308,6 @@ impl Build<'_> {
 }
 
 fn counted(excluded: &BTreeMap<String, u64>) -> String {
-    let parts: Vec<_> = excluded
-        .iter()
-        .map(|(reason, tokens)| format!("{reason} {tokens}"))
-        .collect();
-    if parts.is_empty() {
-        "none".to_owned()
-    } else {
-        parts.join(", ")
-    }
+    let parts: Vec<_> = excluded.iter().map(|(reason, tokens)| format!("{reason} {tokens}")).collect();
+    if parts.is_empty() { "none".to_owned() } else { parts.join(", ") }
 }

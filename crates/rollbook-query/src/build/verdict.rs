@@ -3,8 +3,7 @@
 //! The reasons are tried in the order they are listed; the first that holds is the one recorded.
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, Float32Array, Int32Array, ListArray, RecordBatch,
-    StringArray,
+    Array, ArrayRef, AsArray, BooleanArray, Float32Array, Int32Array, ListArray, RecordBatch, StringArray,
 };
 use arrow::datatypes::{DataType, Float32Type, Int32Type};
 
@@ -40,9 +39,9 @@ impl Reason {
             Self::NotSampled => "not_sampled",
             Self::ActionMask => "action_mask",
             Self::NoLogprob => "no_logprob",
-            Self::NoCredit(reason) => reason
-                .and_then(|reason| rewards.get(usize::from(reason)))
-                .map_or("no_credit", String::as_str),
+            Self::NoCredit(reason) => {
+                reason.and_then(|reason| rewards.get(usize::from(reason))).map_or("no_credit", String::as_str)
+            }
             Self::DoubledId => "doubled_id",
             Self::NotPlanned => "not_planned",
         }
@@ -97,9 +96,7 @@ pub(super) struct CallColumns {
 
 /// Finds a column of a batch.
 pub(super) fn column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a ArrayRef> {
-    batch
-        .column_by_name(name)
-        .ok_or_else(|| Error::corrupt(format!("the scan lost column {name}")))
+    batch.column_by_name(name).ok_or_else(|| Error::corrupt(format!("the scan lost column {name}")))
 }
 
 /// Finds a text column of a batch.
@@ -117,10 +114,7 @@ pub(super) fn integer(batch: &RecordBatch, name: &str) -> Result<Int32Array> {
 /// Finds a list column of a batch.
 pub(super) fn list(batch: &RecordBatch, name: &str) -> Result<ListArray> {
     let array = column(batch, name)?;
-    array
-        .as_list_opt::<i32>()
-        .cloned()
-        .ok_or_else(|| Error::corrupt(format!("column {name} is no list")))
+    array.as_list_opt::<i32>().cloned().ok_or_else(|| Error::corrupt(format!("column {name} is no list")))
 }
 
 impl CallColumns {
@@ -156,11 +150,7 @@ impl CallColumns {
     }
 
     fn output_tokens(&self, row: usize) -> usize {
-        if self.output.is_null(row) {
-            0
-        } else {
-            self.output.value_length(row).unsigned_abs() as usize
-        }
+        if self.output.is_null(row) { 0 } else { self.output.value_length(row).unsigned_abs() as usize }
     }
 
     fn is_trainable(&self, row: usize) -> bool {
@@ -183,15 +173,7 @@ impl CallColumns {
         let tokens = self.output_tokens(row);
         let whole = |reason| {
             let length = u32::try_from(tokens).unwrap_or(u32::MAX);
-            if length == 0 {
-                Vec::new()
-            } else {
-                vec![Run {
-                    start: 0,
-                    length,
-                    reason: Some(reason),
-                }]
-            }
+            if length == 0 { Vec::new() } else { vec![Run { start: 0, length, reason: Some(reason) }] }
         };
         if !self.is_trainable(row) {
             return whole(Reason::NotTrainable);
@@ -205,9 +187,8 @@ impl CallColumns {
         let logprobs = self.logprobs(row).filter(|_| is_rollout_logprob);
         let mut runs: Vec<Run> = Vec::new();
         for token in 0..tokens {
-            let has_logprob = logprobs
-                .as_ref()
-                .is_some_and(|values| values.is_valid(token) && values.value(token).is_finite());
+            let has_logprob =
+                logprobs.as_ref().is_some_and(|values| values.is_valid(token) && values.value(token).is_finite());
             let reason = match () {
                 () if !sampled.is_set(token) => Some(Reason::NotSampled),
                 () if !action.is_set(token) => Some(Reason::ActionMask),
@@ -216,11 +197,7 @@ impl CallColumns {
             };
             match runs.last_mut() {
                 Some(run) if run.reason == reason => run.length += 1,
-                _ => runs.push(Run {
-                    start: u32::try_from(token).unwrap_or(u32::MAX),
-                    length: 1,
-                    reason,
-                }),
+                _ => runs.push(Run { start: u32::try_from(token).unwrap_or(u32::MAX), length: 1, reason }),
             }
         }
         runs
@@ -238,20 +215,14 @@ impl CallVerdict {
     pub(super) fn new(no_credit: Option<Reason>, is_doubled: bool, is_planned: bool) -> Self {
         let doubled = is_doubled.then_some(Reason::DoubledId);
         let unplanned = (!is_planned).then_some(Reason::NotPlanned);
-        Self {
-            reason: no_credit.or(doubled).or(unplanned),
-        }
+        Self { reason: no_credit.or(doubled).or(unplanned) }
     }
 }
 
 /// Whether a stream comes from the engine, or is taken to.
 pub(super) fn is_usable(source: &StringArray, row: usize, accept_assumed: bool) -> bool {
     // Given without saying is assumed.
-    let source = if source.is_null(row) {
-        "assumed"
-    } else {
-        source.value(row)
-    };
+    let source = if source.is_null(row) { "assumed" } else { source.value(row) };
     source == "engine" || (accept_assumed && source == "assumed")
 }
 
@@ -272,8 +243,6 @@ impl Mask {
     }
 
     fn is_set(&self, token: usize) -> bool {
-        self.0
-            .as_ref()
-            .is_none_or(|mask| mask.is_valid(token) && mask.value(token))
+        self.0.as_ref().is_none_or(|mask| mask.is_valid(token) && mask.value(token))
     }
 }

@@ -49,9 +49,7 @@ pub(super) async fn find_build(session: &Session, wanted: &str) -> Result<Build>
     let Some(row) = found.iter().find(|batch| batch.num_rows() > 0) else {
         return Err(no_build(session, wanted).await?);
     };
-    let text = |column: usize| {
-        text_column(std::slice::from_ref(row), column).map(|mut values| values.pop())
-    };
+    let text = |column: usize| text_column(std::slice::from_ref(row), column).map(|mut values| values.pop());
     let double = |column: usize| -> Result<Option<f64>> {
         let array = cast(row.column(column), &DataType::Float64)?;
         let array = array.as_primitive::<Float64Type>();
@@ -60,25 +58,15 @@ pub(super) async fn find_build(session: &Session, wanted: &str) -> Result<Build>
     let max_tokens = cast(row.column(8), &DataType::Int32)?;
     let max_tokens = max_tokens.as_primitive::<Int32Type>();
     let derivation_id = text(3)?;
-    let metadata: serde_json::Value = text(9)?
-        .and_then(|text| serde_json::from_str(&text).ok())
-        .unwrap_or_default();
+    let metadata: serde_json::Value = text(9)?.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
     Ok(Build {
         id: text(0)?.ok_or_else(|| Error::corrupt(format!("build {wanted} has no id")))?,
         name: text(1)?,
         run_id: text(2)?.unwrap_or_default(),
         upstream: upstream_of(session, derivation_id.as_deref()).await?,
         derivation_id,
-        objective: Objective {
-            unit: text(4)?,
-            scope: text(5)?,
-            constant: double(6)?,
-            advantage_scale: double(7)?,
-        },
-        accept_assumed: metadata
-            .get("accept_assumed")
-            .and_then(serde_json::Value::as_bool)
-            .unwrap_or(false),
+        objective: Objective { unit: text(4)?, scope: text(5)?, constant: double(6)?, advantage_scale: double(7)? },
+        accept_assumed: metadata.get("accept_assumed").and_then(serde_json::Value::as_bool).unwrap_or(false),
         max_tokens: max_tokens.is_valid(0).then(|| max_tokens.value(0)),
     })
 }
@@ -91,15 +79,8 @@ async fn no_build(session: &Session, wanted: &str) -> Result<Error> {
         )
         .await?;
     let known = text_column(&known, 0)?;
-    let hint = if known.is_empty() {
-        "it has none yet".to_owned()
-    } else {
-        format!("it has {}", known.join(", "))
-    };
-    Ok(Error::not_found(format!(
-        "the lake has no build {wanted} at snapshot {}; {hint}",
-        session.snapshot().n
-    )))
+    let hint = if known.is_empty() { "it has none yet".to_owned() } else { format!("it has {}", known.join(", ")) };
+    Ok(Error::not_found(format!("the lake has no build {wanted} at snapshot {}; {hint}", session.snapshot().n)))
 }
 
 /// The derivations behind a build, the nearest first.
@@ -118,23 +99,13 @@ async fn upstream_of(session: &Session, derivation_id: Option<&str>) -> Result<V
             .await?;
         let kinds = text_column(&found, 0)?.into_iter();
         let names = text_column(&found, 1)?;
-        let rest = text_column(&found, 2)?
-            .into_iter()
-            .zip(text_column(&found, 3)?);
+        let rest = text_column(&found, 2)?.into_iter().zip(text_column(&found, 3)?);
         open.clear();
         for ((kind, name), (derivation_id, digest)) in kinds.zip(names).zip(rest) {
-            if upstream
-                .iter()
-                .all(|known| known.derivation_id != derivation_id)
-            {
+            if upstream.iter().all(|known| known.derivation_id != derivation_id) {
                 open.push(derivation_id.clone());
                 let content_digest = (!digest.is_empty()).then_some(digest);
-                upstream.push(Upstream {
-                    kind,
-                    name,
-                    derivation_id,
-                    content_digest,
-                });
+                upstream.push(Upstream { kind, name, derivation_id, content_digest });
             }
         }
     }

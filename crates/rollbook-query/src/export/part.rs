@@ -28,15 +28,11 @@ impl PartEncoder {
                     // Dictionaries break the byte alignment that lets zstd find repeated tokens.
                     .set_dictionary_enabled(false)
                     .build();
-                let writer =
-                    ArrowWriter::try_new(Vec::new(), SchemaRef::clone(schema), Some(properties));
+                let writer = ArrowWriter::try_new(Vec::new(), SchemaRef::clone(schema), Some(properties));
                 Ok(Self::Parquet(Box::new(writer.map_err(failed)?)))
             }
             // Uncompressed, so that a trainer can map the file into memory.
-            Format::Arrow => Ok(Self::Arrow(Box::new(FileWriter::try_new(
-                Vec::new(),
-                schema,
-            )?))),
+            Format::Arrow => Ok(Self::Arrow(Box::new(FileWriter::try_new(Vec::new(), schema)?))),
         }
     }
 
@@ -64,11 +60,7 @@ impl PartEncoder {
 }
 
 fn failed(source: parquet::errors::ParquetError) -> Error {
-    Error::new(
-        ErrorKind::Corrupt,
-        format!("rows cannot be written as Parquet: {source}"),
-    )
-    .caused_by(source)
+    Error::new(ErrorKind::Corrupt, format!("rows cannot be written as Parquet: {source}")).caused_by(source)
 }
 
 /// The hex digest of some bytes.

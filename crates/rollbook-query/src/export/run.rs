@@ -48,11 +48,7 @@ impl FromStr for Format {
         [Self::Parquet, Self::Arrow]
             .into_iter()
             .find(|format| format.as_str() == text)
-            .ok_or_else(|| {
-                Error::invalid(format!(
-                    "there is no export format {text}; parquet and arrow are"
-                ))
-            })
+            .ok_or_else(|| Error::invalid(format!("there is no export format {text}; parquet and arrow are")))
     }
 }
 
@@ -78,31 +74,17 @@ pub struct ExportOptions {
 impl ExportOptions {
     /// Makes options for a format, with parts of 64 MB.
     pub fn new(format: Format) -> Self {
-        Self {
-            format,
-            accept_assumed: false,
-            env: BTreeMap::new(),
-            part_bytes: 64 << 20,
-        }
+        Self { format, accept_assumed: false, env: BTreeMap::new(), part_bytes: 64 << 20 }
     }
 }
 
 /// Turns an error of the destination's store into ours.
 pub(super) fn stored(source: object_store::Error, what: &str, path: &str) -> Error {
-    Error::new(
-        ErrorKind::Unavailable,
-        format!("cannot {what} {path}: {source}"),
-    )
-    .caused_by(source)
+    Error::new(ErrorKind::Unavailable, format!("cannot {what} {path}: {source}")).caused_by(source)
 }
 
 /// Exports a build, by its name or id, to a folder or an `s3://` URL.
-pub async fn export(
-    session: &Session,
-    build: &str,
-    dest: &str,
-    options: &ExportOptions,
-) -> Result<Manifest> {
+pub async fn export(session: &Session, build: &str, dest: &str, options: &ExportOptions) -> Result<Manifest> {
     let build = find_build(session, build).await?;
     if build.accept_assumed && !options.accept_assumed {
         return Err(Error::invalid(format!(
@@ -119,11 +101,7 @@ pub async fn export(
     }
     parts.close().await?;
     if parts.rows == 0 {
-        return Err(Error::invalid(format!(
-            "build {} has no rows at snapshot {}",
-            build.id,
-            session.snapshot().n
-        )));
+        return Err(Error::invalid(format!("build {} has no rows at snapshot {}", build.id, session.snapshot().n)));
     }
     let manifest = Manifest {
         manifest_format: MANIFEST_FORMAT,
@@ -142,18 +120,13 @@ pub async fn export(
         trained_tokens: parts.trained_tokens,
         files: parts.files,
     };
-    let written: BTreeSet<_> = manifest
-        .files
-        .iter()
-        .map(|file| file.path.as_str())
-        .collect();
+    let written: BTreeSet<_> = manifest.files.iter().map(|file| file.path.as_str()).collect();
     for path in stale.iter().filter(|path| !written.contains(path.as_str())) {
         let deleted = store.delete(&Path::from(path.as_str())).await;
         deleted.map_err(|source| stored(source, "delete", path))?;
     }
-    let mut text = serde_json::to_vec_pretty(&manifest).map_err(|source| {
-        Error::corrupt("the manifest cannot be written as JSON").caused_by(source)
-    })?;
+    let mut text = serde_json::to_vec_pretty(&manifest)
+        .map_err(|source| Error::corrupt("the manifest cannot be written as JSON").caused_by(source))?;
     text.push(b'\n');
     let put = store.put(&Path::from(MANIFEST), text.into()).await;
     put.map_err(|source| stored(source, "write", MANIFEST))?;
@@ -161,27 +134,16 @@ pub async fn export(
 }
 
 /// Makes sure that nothing else lies in the destination; returns the files of this build that do.
-async fn check_destination(
-    store: &dyn ObjectStore,
-    url: &str,
-    build: &Build,
-) -> Result<Vec<String>> {
+async fn check_destination(store: &dyn ObjectStore, url: &str, build: &Build) -> Result<Vec<String>> {
     if let Some(manifest) = read_manifest(store, url).await?
         && manifest.build_id != build.id
     {
         return Err(Error::new(
             ErrorKind::Conflict,
-            format!(
-                "{url} holds the export of build {}: choose another destination",
-                manifest.build_id
-            ),
+            format!("{url} holds the export of build {}: choose another destination", manifest.build_id),
         ));
     }
-    let listed: Vec<_> = store
-        .list(None)
-        .try_collect()
-        .await
-        .map_err(|source| stored(source, "list", url))?;
+    let listed: Vec<_> = store.list(None).try_collect().await.map_err(|source| stored(source, "list", url))?;
     let mut own = Vec::new();
     for object in listed {
         let path = object.location.to_string();
@@ -205,16 +167,8 @@ const TOKEN_BYTES: usize = 4 + 4 + 1 + 4 + 4 + 8 + 4 + 4;
 const BATCH_BYTES: usize = 8 << 20;
 
 /// Streams a build's rows in the order of their places, in batches whose size depends on the rows' length.
-async fn rows_of(
-    session: &Session,
-    build: &Build,
-) -> Result<datafusion::execution::SendableRecordBatchStream> {
-    let columns: Vec<String> = table("samples")?
-        .logical()
-        .fields()
-        .iter()
-        .map(|field| field.name().clone())
-        .collect();
+async fn rows_of(session: &Session, build: &Build) -> Result<datafusion::execution::SendableRecordBatchStream> {
+    let columns: Vec<String> = table("samples")?.logical().fields().iter().map(|field| field.name().clone()).collect();
     let sql = format!(
         "SELECT {} FROM samples WHERE run_id = {} AND build_id = {} \
          ORDER BY epoch, coalesce(optimizer_step, step), step, micro_batch, rank, row_index",
@@ -223,25 +177,16 @@ async fn rows_of(
         quoted(&build.id)
     );
     let plan = session.plan(parse(&sql)?, &PlanOptions::default()).await?;
-    let widest = match build
-        .max_tokens
-        .and_then(|tokens| usize::try_from(tokens).ok())
-    {
+    let widest = match build.max_tokens.and_then(|tokens| usize::try_from(tokens).ok()) {
         Some(tokens) => tokens,
         None => widest_row(session, build).await?,
     };
     let rows = (BATCH_BYTES / (widest.max(1) * TOKEN_BYTES)).clamp(1, 8192);
     let state = session.context().state();
     let config = state.config().clone().with_batch_size(rows);
-    let state = SessionStateBuilder::new_from_existing(state)
-        .with_config(config)
-        .build();
+    let state = SessionStateBuilder::new_from_existing(state).with_config(config).build();
     let context = SessionContext::new_with_state(state);
-    Ok(context
-        .execute_logical_plan(plan)
-        .await?
-        .execute_stream()
-        .await?)
+    Ok(context.execute_logical_plan(plan).await?.execute_stream().await?)
 }
 
 /// The longest row of a build that does not say.
@@ -254,10 +199,7 @@ async fn widest_row(session: &Session, build: &Build) -> Result<usize> {
             quoted(&build.id)
         ))
         .await?;
-    Ok(text_column(&found, 0)?
-        .first()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(0))
+    Ok(text_column(&found, 0)?.first().and_then(|text| text.parse().ok()).unwrap_or(0))
 }
 
 /// Part files on their way out.
@@ -317,16 +259,10 @@ impl<'a> Parts<'a> {
         self.rows += rows.num_rows() as u64;
         if let Some(ids) = rows.column_by_name("token_ids") {
             let ids = ids.as_list::<i32>();
-            self.tokens += (0..ids.len())
-                .map(|row| u64::from(ids.value_length(row).unsigned_abs()))
-                .sum::<u64>();
+            self.tokens += (0..ids.len()).map(|row| u64::from(ids.value_length(row).unsigned_abs())).sum::<u64>();
         }
         if let Some(masks) = rows.column_by_name("action_mask") {
-            let trained = masks
-                .as_list::<i32>()
-                .iter()
-                .flatten()
-                .map(|mask| mask.as_boolean().true_count() as u64);
+            let trained = masks.as_list::<i32>().iter().flatten().map(|mask| mask.as_boolean().true_count() as u64);
             self.trained_tokens += trained.sum::<u64>();
         }
     }
@@ -337,16 +273,8 @@ impl<'a> Parts<'a> {
         };
         let bytes = encoder.finish()?;
         let path = format!("part-{:05}-{}.{}", self.files.len(), self.tag, self.format);
-        let file = ExportedFile {
-            path: path.clone(),
-            rows,
-            bytes: bytes.len() as u64,
-            sha256: sha256_hex(&bytes),
-        };
-        let put = self
-            .store
-            .put(&Path::from(path.as_str()), bytes.into())
-            .await;
+        let file = ExportedFile { path: path.clone(), rows, bytes: bytes.len() as u64, sha256: sha256_hex(&bytes) };
+        let put = self.store.put(&Path::from(path.as_str()), bytes.into()).await;
         put.map_err(|source| stored(source, "write", &path))?;
         self.files.push(file);
         Ok(())

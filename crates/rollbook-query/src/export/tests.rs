@@ -36,60 +36,35 @@ async fn scratch() -> Scratch {
                "segments": [{"start": 0, "length": 3, "sequence_index": 0, "rollout_id": "a", "call_id": "a0",
                              "source": "output", "source_start": 0, "trained": true}]})
     };
-    let rows: Vec<Value> = (0..20)
-        .rev()
-        .map(|row| sample("one", row))
-        .chain([sample("other", 0)])
-        .collect();
+    let rows: Vec<Value> = (0..20).rev().map(|row| sample("one", row)).chain([sample("other", 0)]).collect();
     scratch.add("samples", json!(rows)).await;
     scratch
 }
 
 fn destination(scratch: &Scratch) -> String {
-    scratch
-        .folder
-        .path()
-        .join("out")
-        .to_str()
-        .unwrap()
-        .to_owned()
+    scratch.folder.path().join("out").to_str().unwrap().to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn parquet_parts_hold_the_rows_in_order_and_the_manifest_names_them() {
     let scratch = scratch().await;
     let dest = destination(&scratch);
-    let options = ExportOptions {
-        part_bytes: 1,
-        ..ExportOptions::new(Format::Parquet)
-    };
+    let options = ExportOptions { part_bytes: 1, ..ExportOptions::new(Format::Parquet) };
     let session = scratch.session().await;
     let manifest = export(&session, "merged", &dest, &options).await.unwrap();
-    assert_eq!(
-        (manifest.rows, manifest.tokens, manifest.trained_tokens),
-        (20, 60, 40)
-    );
+    assert_eq!((manifest.rows, manifest.tokens, manifest.trained_tokens), (20, 60, 40));
     assert_eq!(manifest.build_id, "one");
-    let upstream: Vec<_> = manifest
-        .upstream
-        .iter()
-        .map(|up| format!("{} {}", up.kind, up.derivation_id))
-        .collect();
+    let upstream: Vec<_> = manifest.upstream.iter().map(|up| format!("{} {}", up.kind, up.derivation_id)).collect();
     assert_eq!(upstream, ["credit dc", "reward dr"]);
     let mut rows = Vec::new();
     for file in &manifest.files {
         let bytes = Bytes::from(fs::read(format!("{dest}/{}", file.path)).unwrap());
         let reader = ParquetRecordBatchReaderBuilder::try_new(bytes).unwrap();
-        assert_eq!(
-            reader.schema().fields(),
-            table("samples").unwrap().logical().fields()
-        );
+        assert_eq!(reader.schema().fields(), table("samples").unwrap().logical().fields());
         for batch in reader.build().unwrap() {
             let batch = batch.unwrap();
             let index = batch.column_by_name("row_index").unwrap();
-            rows.extend_from_slice(
-                arrow::array::AsArray::as_primitive::<arrow::datatypes::Int32Type>(index).values(),
-            );
+            rows.extend_from_slice(arrow::array::AsArray::as_primitive::<arrow::datatypes::Int32Type>(index).values());
         }
     }
     assert_eq!(rows, (0..20).collect::<Vec<_>>());
@@ -102,25 +77,14 @@ async fn an_export_can_be_repeated_and_gives_the_same_bytes() {
     let scratch = scratch().await;
     let dest = destination(&scratch);
     let session = scratch.session().await;
-    let first = export(&session, "one", &dest, &ExportOptions::new(Format::Arrow))
-        .await
-        .unwrap();
-    let again = export(&session, "one", &dest, &ExportOptions::new(Format::Arrow))
-        .await
-        .unwrap();
+    let first = export(&session, "one", &dest, &ExportOptions::new(Format::Arrow)).await.unwrap();
+    let again = export(&session, "one", &dest, &ExportOptions::new(Format::Arrow)).await.unwrap();
     assert_eq!(first, again);
-    let parquet = export(&session, "one", &dest, &ExportOptions::new(Format::Parquet))
-        .await
-        .unwrap();
-    let mut found: Vec<_> = fs::read_dir(&dest)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
+    let parquet = export(&session, "one", &dest, &ExportOptions::new(Format::Parquet)).await.unwrap();
+    let mut found: Vec<_> =
+        fs::read_dir(&dest).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     found.sort();
-    assert_eq!(
-        found,
-        ["manifest.json".to_owned(), parquet.files[0].path.clone()]
-    );
+    assert_eq!(found, ["manifest.json".to_owned(), parquet.files[0].path.clone()]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -130,41 +94,25 @@ async fn another_build_foreign_files_and_assumed_tokens_are_refused() {
     let session = scratch.session().await;
     let plain = ExportOptions::new(Format::Parquet);
     let assumed = export(&session, "other", &dest, &plain).await.unwrap_err();
-    assert!(
-        assumed.to_string().contains("holds assumed tokens"),
-        "{assumed}"
-    );
+    assert!(assumed.to_string().contains("holds assumed tokens"), "{assumed}");
     export(&session, "one", &dest, &plain).await.unwrap();
-    let accepted = ExportOptions {
-        accept_assumed: true,
-        ..plain.clone()
-    };
-    let taken = export(&session, "other", &dest, &accepted)
-        .await
-        .unwrap_err();
+    let accepted = ExportOptions { accept_assumed: true, ..plain.clone() };
+    let taken = export(&session, "other", &dest, &accepted).await.unwrap_err();
     assert_eq!(taken.kind(), ErrorKind::Conflict);
     let foreign = scratch.folder.path().join("foreign");
     fs::create_dir(&foreign).unwrap();
     fs::write(foreign.join("notes.txt"), "mine").unwrap();
-    let error = export(&session, "one", foreign.to_str().unwrap(), &plain)
-        .await
-        .unwrap_err();
+    let error = export(&session, "one", foreign.to_str().unwrap(), &plain).await.unwrap_err();
     assert!(error.to_string().contains("holds notes.txt"), "{error}");
     let missing = export(&session, "nope", &dest, &plain).await.unwrap_err();
-    assert!(
-        missing.to_string().contains("it has merged, other"),
-        "{missing}"
-    );
+    assert!(missing.to_string().contains("it has merged, other"), "{missing}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn verification_names_each_file_that_differs() {
     let scratch = scratch().await;
     let dest = destination(&scratch);
-    let options = ExportOptions {
-        part_bytes: 1,
-        ..ExportOptions::new(Format::Parquet)
-    };
+    let options = ExportOptions { part_bytes: 1, ..ExportOptions::new(Format::Parquet) };
     let session = scratch.session().await;
     let manifest = export(&session, "one", &dest, &options).await.unwrap();
     let path = format!("{dest}/{}", manifest.files[0].path);
@@ -173,20 +121,10 @@ async fn verification_names_each_file_that_differs() {
     fs::write(&path, bytes).unwrap();
     let (_, faults) = verify(&dest, &BTreeMap::new()).await.unwrap();
     assert_eq!(faults.len(), 1);
-    assert!(
-        faults[0].to_string().contains("has sha256"),
-        "{}",
-        faults[0]
-    );
+    assert!(faults[0].to_string().contains("has sha256"), "{}", faults[0]);
     fs::remove_file(&path).unwrap();
     let (_, faults) = verify(&dest, &BTreeMap::new()).await.unwrap();
     assert_eq!(faults[0].message, "is missing");
     fs::remove_file(format!("{dest}/manifest.json")).unwrap();
-    assert!(
-        verify(&dest, &BTreeMap::new())
-            .await
-            .unwrap_err()
-            .to_string()
-            .contains("an unfinished one")
-    );
+    assert!(verify(&dest, &BTreeMap::new()).await.unwrap_err().to_string().contains("an unfinished one"));
 }

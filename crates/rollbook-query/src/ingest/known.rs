@@ -32,22 +32,14 @@ struct Range {
 impl Ranges {
     /// Takes a batch's rows in.
     pub(super) fn add(&mut self, batch: &RecordBatch) {
-        let (runs, groups, steps) = (
-            text(batch, "run_id"),
-            text(batch, "group_id"),
-            long(batch, "step"),
-        );
+        let (runs, groups, steps) = (text(batch, "run_id"), text(batch, "group_id"), long(batch, "step"));
         for row in 0..batch.num_rows() {
             let run = value(runs, row);
             // Rows of one run come together: the owned key is made once a run, not once a row.
             if !self.runs.keys().any(|known| known.as_deref() == run) {
                 self.runs.insert(run.map(str::to_owned), Range::default());
             }
-            for (_, range) in self
-                .runs
-                .iter_mut()
-                .filter(|(known, _)| known.as_deref() == run)
-            {
+            for (_, range) in self.runs.iter_mut().filter(|(known, _)| known.as_deref() == run) {
                 range.add(number(steps, row), value(groups, row));
             }
         }
@@ -55,11 +47,9 @@ impl Ranges {
 
     /// Whether a file of the lake may hold one of the rows.
     fn touch(&self, file: &DataFile) -> bool {
-        self.runs.iter().any(|(run, range)| {
-            run.as_deref()
-                .is_none_or(|run| files::may_hold_run(file, run))
-                && range.touches(file)
-        })
+        self.runs
+            .iter()
+            .any(|(run, range)| run.as_deref().is_none_or(|run| files::may_hold_run(file, run)) && range.touches(file))
     }
 }
 
@@ -118,27 +108,15 @@ impl Identity {
             .map(|column| column.field.name().as_str())
             .filter(|name| is_content(table, name))
             .collect();
-        let key = if table.key.is_empty() {
-            content.clone()
-        } else {
-            table.key.iter().map(String::as_str).collect()
-        };
-        Self {
-            table,
-            key,
-            content,
-        }
+        let key = if table.key.is_empty() { content.clone() } else { table.key.iter().map(String::as_str).collect() };
+        Self { table, key, content }
     }
 
     /// The digests of each row's key and content.
     pub(super) fn digests(&self, batch: &RecordBatch) -> Result<Vec<(Short, Short)>> {
         let keys = row_digests(batch, &self.key)?;
         let contents = row_digests(batch, &self.content)?;
-        Ok(keys
-            .iter()
-            .zip(&contents)
-            .map(|(key, content)| (short(key), short(content)))
-            .collect())
+        Ok(keys.iter().zip(&contents).map(|(key, content)| (short(key), short(content))).collect())
     }
 
     fn columns(&self) -> Vec<&'static str> {

@@ -48,13 +48,7 @@ pub struct IngestOptions {
 
 impl Default for IngestOptions {
     fn default() -> Self {
-        Self {
-            run_id: None,
-            strict: false,
-            dry_run: false,
-            memory_limit: 512 << 20,
-            spill_dir: None,
-        }
+        Self { run_id: None, strict: false, dry_run: false, memory_limit: 512 << 20, spill_dir: None }
     }
 }
 
@@ -132,21 +126,8 @@ pub async fn import(
     if let Some(n) = lake.source_entry(&source_digest).await? {
         return Ok(already_in(import_id, source_digest, n));
     }
-    let import_options = ImportOptions {
-        run_id: options.run_id.clone(),
-        strict: options.strict,
-    };
-    let spooled = spool(
-        lake,
-        &head,
-        importer,
-        paths,
-        &import_options,
-        options,
-        &import_id,
-        progress,
-    )
-    .await?;
+    let import_options = ImportOptions { run_id: options.run_id.clone(), strict: options.strict };
+    let spooled = spool(lake, &head, importer, paths, &import_options, options, &import_id, progress).await?;
     let mut report = ImportReport {
         import_id: import_id.clone(),
         source_digest: source_digest.clone(),
@@ -168,14 +149,7 @@ pub async fn import(
         digest: source_digest.clone(),
         paths: names(paths),
     };
-    let mut publish = Publish {
-        lake,
-        spooled: Some(spooled),
-        prepared: None,
-        source,
-        progress,
-        seen: HashSet::new(),
-    };
+    let mut publish = Publish { lake, spooled: Some(spooled), prepared: None, source, progress, seen: HashSet::new() };
     let intent = Intent {
         kind: Kind::Append,
         reason: format!("import {}", importer.name()),
@@ -224,21 +198,9 @@ fn already_in(import_id: String, source_digest: String, n: u64) -> ImportReport 
 /// The sources' own names: where they lie on the machine is nobody's business.
 fn names(paths: &[PathBuf]) -> Vec<String> {
     let name = |path: &PathBuf| {
-        path.file_name().map_or_else(
-            || path.display().to_string(),
-            |n| n.to_string_lossy().into_owned(),
-        )
+        path.file_name().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned())
     };
-    paths
-        .iter()
-        .map(|path| {
-            name(
-                &path
-                    .canonicalize()
-                    .unwrap_or_else(|_| Path::new(path).to_path_buf()),
-            )
-        })
-        .collect()
+    paths.iter().map(|path| name(&path.canonicalize().unwrap_or_else(|_| Path::new(path).to_path_buf()))).collect()
 }
 
 /// Writes the files once, and after a lost race only what the winners changed.
@@ -253,11 +215,7 @@ struct Publish<'a> {
 
 #[async_trait::async_trait]
 impl Prepare for Publish<'_> {
-    async fn changes(
-        &mut self,
-        head: &Snapshot,
-        won: &[rollbook_lake::Entry],
-    ) -> rollbook_lake::Result<Vec<Change>> {
+    async fn changes(&mut self, head: &Snapshot, won: &[rollbook_lake::Entry]) -> rollbook_lake::Result<Vec<Change>> {
         // What the winners brought is found in the head itself: files that were not there before.
         let _ = won;
         self.prepare(head).await.map_err(rollbook_lake::Error::from)

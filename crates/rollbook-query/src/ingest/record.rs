@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, Int64Array, ListBuilder, RecordBatch, StringArray, StringBuilder,
-    TimestampMicrosecondArray,
+    ArrayRef, Int64Array, ListBuilder, RecordBatch, StringArray, StringBuilder, TimestampMicrosecondArray,
 };
 use arrow::datatypes::{DataType, Schema};
 use rollbook_import::Reject;
@@ -32,8 +31,8 @@ pub(super) fn import_row(
     rejected: u64,
     created_at: i64,
 ) -> Result<RecordBatch> {
-    let table = rollbook_schema::table("imports")
-        .ok_or_else(|| Error::corrupt("the schema lacks the table imports"))?;
+    let table =
+        rollbook_schema::table("imports").ok_or_else(|| Error::corrupt("the schema lacks the table imports"))?;
     let mut tables = serde_json::Map::new();
     for (name, count) in counts {
         tables.insert(
@@ -50,22 +49,15 @@ pub(super) fn import_row(
         ("source_digest", text(&source.digest)),
         ("importer_version", text(&source.version)),
         ("counts", text(&counts)),
-        (
-            "created_at",
-            Arc::new(TimestampMicrosecondArray::from(vec![created_at]).with_timezone("UTC")),
-        ),
+        ("created_at", Arc::new(TimestampMicrosecondArray::from(vec![created_at]).with_timezone("UTC"))),
     ];
     named(table, columns)
 }
 
 fn sources(table: &Table, paths: &[String]) -> Result<ArrayRef> {
-    let field = table
-        .column("sources")
-        .map(|column| column.field.data_type().clone());
+    let field = table.column("sources").map(|column| column.field.data_type().clone());
     let Some(DataType::List(item)) = field else {
-        return Err(Error::corrupt(
-            "imports.sources is not a list in the schema",
-        ));
+        return Err(Error::corrupt("imports.sources is not a list in the schema"));
     };
     let mut list = ListBuilder::new(StringBuilder::new()).with_field(item);
     for path in paths {

@@ -13,15 +13,8 @@ use super::files;
 use crate::error::Result;
 
 /// Tables whose step and group_id are those of their rollout.
-const FILLED: [&str; 7] = [
-    "calls",
-    "call_payloads",
-    "token_signals",
-    "environment_records",
-    "scores",
-    "credits",
-    "exclusions",
-];
+const FILLED: [&str; 7] =
+    ["calls", "call_payloads", "token_signals", "environment_records", "scores", "credits", "exclusions"];
 
 /// Whether a table's step and group_id are filled from its rollout.
 pub(super) fn is_filled(table: &str) -> bool {
@@ -72,20 +65,11 @@ impl<'a> Resolver<'a> {
 
     /// Fills the run of each row by: its own, the caller's, its rollout's, its build's, and `last`, the only run there is.
     pub(super) fn runs(&self, batch: &RecordBatch, last: Option<&str>) -> Result<Split> {
-        let Some(own) = batch
-            .column_by_name("run_id")
-            .map(|column| column.as_string::<i32>().clone())
-        else {
-            return Ok(Split {
-                ready: Some(batch.clone()),
-                waiting: None,
-            });
+        let Some(own) = batch.column_by_name("run_id").map(|column| column.as_string::<i32>().clone()) else {
+            return Ok(Split { ready: Some(batch.clone()), waiting: None });
         };
         if own.null_count() == 0 {
-            return Ok(Split {
-                ready: Some(batch.clone()),
-                waiting: None,
-            });
+            return Ok(Split { ready: Some(batch.clone()), waiting: None });
         }
         let rollouts = text(batch, "rollout_id");
         let builds = text(batch, "build_id");
@@ -94,26 +78,18 @@ impl<'a> Resolver<'a> {
                 value(Some(&own), row)
                     .or(self.option_run.as_deref())
                     .or_else(|| self.runs_of_rollout.get(value(rollouts, row)?)?.as_deref())
-                    .or_else(|| {
-                        self.runs_of_build
-                            .get(value(builds, row)?)
-                            .map(String::as_str)
-                    })
+                    .or_else(|| self.runs_of_build.get(value(builds, row)?).map(String::as_str))
                     .or(last)
             })
             .collect();
-        let known =
-            BooleanArray::from_iter((0..filled.len()).map(|row| Some(filled.is_valid(row))));
+        let known = BooleanArray::from_iter((0..filled.len()).map(|row| Some(filled.is_valid(row))));
         let batch = replace(batch, "run_id", Arc::new(filled))?;
         let unknown = arrow::compute::not(&known)?;
         let part = |mask: &BooleanArray| -> Result<Option<RecordBatch>> {
             let rows = filter_record_batch(&batch, mask)?;
             Ok((rows.num_rows() > 0).then_some(rows))
         };
-        Ok(Split {
-            ready: part(&known)?,
-            waiting: part(&unknown)?,
-        })
+        Ok(Split { ready: part(&known)?, waiting: part(&unknown)? })
     }
 
     /// Learns from rows whose run is known.
@@ -134,9 +110,7 @@ impl<'a> Resolver<'a> {
                 let builds = text(batch, "build_id");
                 for row in 0..batch.num_rows() {
                     if let (Some(run), Some(build)) = (value(Some(runs), row), value(builds, row)) {
-                        self.runs_of_build
-                            .entry(build.to_owned())
-                            .or_insert_with(|| run.to_owned());
+                        self.runs_of_build.entry(build.to_owned()).or_insert_with(|| run.to_owned());
                     }
                 }
             }
@@ -145,11 +119,7 @@ impl<'a> Resolver<'a> {
     }
 
     fn observe_rollouts(&mut self, runs: &StringArray, batch: &RecordBatch) {
-        let (rollouts, groups, steps) = (
-            text(batch, "rollout_id"),
-            text(batch, "group_id"),
-            long(batch, "step"),
-        );
+        let (rollouts, groups, steps) = (text(batch, "rollout_id"), text(batch, "group_id"), long(batch, "step"));
         for row in 0..batch.num_rows() {
             let (Some(run), Some(rollout)) = (value(Some(runs), row), value(rollouts, row)) else {
                 continue;
@@ -182,25 +152,14 @@ impl<'a> Resolver<'a> {
         for file in &self.head.table("runs").files {
             for batch in files::read(self.lake, file, &["run_id"]).await? {
                 let column = text(&batch, "run_id").cloned();
-                runs.extend(
-                    (0..batch.num_rows())
-                        .filter_map(|row| value(column.as_ref(), row).map(str::to_owned)),
-                );
+                runs.extend((0..batch.num_rows()).filter_map(|row| value(column.as_ref(), row).map(str::to_owned)));
             }
         }
-        Ok(if runs.len() == 1 {
-            runs.pop_first()
-        } else {
-            None
-        })
+        Ok(if runs.len() == 1 { runs.pop_first() } else { None })
     }
 
     /// Fills step and group_id from the rollout; returns also whether a row's rollout is unknown to source and lake.
-    pub(super) async fn places(
-        &mut self,
-        table: &Table,
-        batch: RecordBatch,
-    ) -> Result<(RecordBatch, bool)> {
+    pub(super) async fn places(&mut self, table: &Table, batch: RecordBatch) -> Result<(RecordBatch, bool)> {
         if !is_filled(&table.name) {
             return Ok((batch, false));
         }
@@ -237,11 +196,7 @@ impl<'a> Resolver<'a> {
 
     fn place(&self, run: &str, rollout: &str) -> Option<&Place> {
         let here = self.places.get(run).and_then(|places| places.get(rollout));
-        here.or_else(|| {
-            self.lake_places
-                .get(run)
-                .and_then(|places| places.get(rollout))
-        })
+        here.or_else(|| self.lake_places.get(run).and_then(|places| places.get(rollout)))
     }
 
     /// Reads the lake's rollouts of a run, once, when a row names a rollout that the source does not describe.
@@ -252,10 +207,7 @@ impl<'a> Resolver<'a> {
             let (Some(run), Some(rollout)) = (value(runs, row), value(rollouts, row)) else {
                 continue;
             };
-            if !self.lake_places.contains_key(run)
-                && !missing.contains(run)
-                && self.place(run, rollout).is_none()
-            {
+            if !self.lake_places.contains_key(run) && !missing.contains(run) && self.place(run, rollout).is_none() {
                 missing.insert(run.to_owned());
             }
         }
@@ -268,19 +220,8 @@ impl<'a> Resolver<'a> {
 
     async fn read_places(&self, run: &str) -> Result<HashMap<String, Place>> {
         let mut rows: Vec<(i64, String, Place)> = Vec::new();
-        for file in self
-            .head
-            .table("rollouts")
-            .files
-            .iter()
-            .filter(|file| files::may_hold_run(file, run))
-        {
-            for batch in files::read(
-                self.lake,
-                file,
-                &["run_id", "rollout_id", "step", "group_id", "revision"],
-            )
-            .await?
+        for file in self.head.table("rollouts").files.iter().filter(|file| files::may_hold_run(file, run)) {
+            for batch in files::read(self.lake, file, &["run_id", "rollout_id", "step", "group_id", "revision"]).await?
             {
                 let (runs, rollouts) = (text(&batch, "run_id"), text(&batch, "rollout_id"));
                 let (groups, steps) = (text(&batch, "group_id"), long(&batch, "step"));
@@ -289,15 +230,8 @@ impl<'a> Resolver<'a> {
                     let Some(rollout) = value(rollouts, row) else {
                         continue;
                     };
-                    let place = Place {
-                        step: number(steps, row),
-                        group_id: value(groups, row).map(str::to_owned),
-                    };
-                    rows.push((
-                        number(revisions, row).unwrap_or_default(),
-                        rollout.to_owned(),
-                        place,
-                    ));
+                    let place = Place { step: number(steps, row), group_id: value(groups, row).map(str::to_owned) };
+                    rows.push((number(revisions, row).unwrap_or_default(), rollout.to_owned(), place));
                 }
             }
         }
@@ -325,16 +259,12 @@ fn note_run(runs: &mut HashMap<String, Option<String>>, rollout: &str, run: &str
 
 /// A text column by name.
 pub(super) fn text<'b>(batch: &'b RecordBatch, name: &str) -> Option<&'b StringArray> {
-    batch
-        .column_by_name(name)
-        .and_then(|column| column.as_string_opt::<i32>())
+    batch.column_by_name(name).and_then(|column| column.as_string_opt::<i32>())
 }
 
 /// A column of longs by name.
 pub(super) fn long<'b>(batch: &'b RecordBatch, name: &str) -> Option<&'b Int64Array> {
-    batch
-        .column_by_name(name)
-        .and_then(|column| column.as_primitive_opt::<Int64Type>())
+    batch.column_by_name(name).and_then(|column| column.as_primitive_opt::<Int64Type>())
 }
 
 /// A row's text, none where it is null.

@@ -49,54 +49,26 @@ pub(super) struct Sort {
 
 impl Sort {
     /// Starts a sort by the named columns, ascending, nulls last.
-    pub(super) fn start(
-        schema: &SchemaRef,
-        columns: &[&str],
-        runtime: &Arc<RuntimeEnv>,
-    ) -> Result<Self> {
+    pub(super) fn start(schema: &SchemaRef, columns: &[&str], runtime: &Arc<RuntimeEnv>) -> Result<Self> {
         let (input, receiver) = mpsc::channel(2);
-        let source = Arc::new(Channel {
-            schema: Arc::clone(schema),
-            receiver: Mutex::new(Some(receiver)),
-        });
-        let scan = StreamingTableExec::try_new(
-            Arc::clone(schema),
-            vec![source],
-            None,
-            Vec::new(),
-            false,
-            None,
-        )?;
-        let options = SortOptions {
-            descending: false,
-            nulls_first: false,
-        };
+        let source = Arc::new(Channel { schema: Arc::clone(schema), receiver: Mutex::new(Some(receiver)) });
+        let scan = StreamingTableExec::try_new(Arc::clone(schema), vec![source], None, Vec::new(), false, None)?;
+        let options = SortOptions { descending: false, nulls_first: false };
         let ordering = columns
             .iter()
-            .map(|name| {
-                Ok(PhysicalSortExpr {
-                    expr: col(name, schema)?,
-                    options,
-                })
-            })
+            .map(|name| Ok(PhysicalSortExpr { expr: col(name, schema)?, options }))
             .collect::<Result<Vec<_>>>()?;
-        let ordering = LexOrdering::new(ordering)
-            .ok_or_else(|| Error::invalid("a sort needs at least one column"))?;
+        let ordering = LexOrdering::new(ordering).ok_or_else(|| Error::invalid("a sort needs at least one column"))?;
         let plan = SortExec::new(ordering, Arc::new(scan));
         let config = SessionConfig::new().with_batch_size(SORTED_BATCH_ROWS);
-        let context = Arc::new(
-            TaskContext::default()
-                .with_session_config(config)
-                .with_runtime(Arc::clone(runtime)),
-        );
+        let context = Arc::new(TaskContext::default().with_session_config(config).with_runtime(Arc::clone(runtime)));
         let output = tokio::spawn(async move {
             let schema = plan.schema();
             let mut sorted = plan.execute(0, context)?;
             // The first batch is ready only when all input is in: asking for it is what drives the sort.
             let first = sorted.try_next().await?;
             let stream = futures::stream::iter(first.map(Ok)).chain(sorted);
-            Ok(Box::pin(RecordBatchStreamAdapter::new(schema, stream))
-                as SendableRecordBatchStream)
+            Ok(Box::pin(RecordBatchStreamAdapter::new(schema, stream)) as SendableRecordBatchStream)
         });
         Ok(Self { input, output })
     }
@@ -104,10 +76,7 @@ impl Sort {
     /// Hands rows to the sort, waiting while it is busy. An error here is the sort's own, see [`Sort::finish`].
     pub(super) async fn push(&self, batch: RecordBatch) -> Result<()> {
         if self.input.send(batch).await.is_err() {
-            return Err(Error::new(
-                crate::error::ErrorKind::Unavailable,
-                "the sort ended early",
-            ));
+            return Err(Error::new(crate::error::ErrorKind::Unavailable, "the sort ended early"));
         }
         Ok(())
     }
@@ -117,11 +86,9 @@ impl Sort {
         drop(self.input);
         match self.output.await {
             Ok(result) => result,
-            Err(error) => Err(Error::new(
-                crate::error::ErrorKind::Unavailable,
-                "the sort was cancelled",
-            )
-            .caused_by(error)),
+            Err(error) => {
+                Err(Error::new(crate::error::ErrorKind::Unavailable, "the sort was cancelled").caused_by(error))
+            }
         }
     }
 }
@@ -150,14 +117,8 @@ impl PartitionStream for Channel {
                 let error = DataFusionError::Execution("the channel was read already".to_owned());
                 return Some((Err(error), None));
             };
-            receiver
-                .recv()
-                .await
-                .map(|batch| (Ok(batch), Some(receiver)))
+            receiver.recv().await.map(|batch| (Ok(batch), Some(receiver)))
         });
-        Box::pin(RecordBatchStreamAdapter::new(
-            Arc::clone(&self.schema),
-            stream,
-        ))
+        Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), stream))
     }
 }

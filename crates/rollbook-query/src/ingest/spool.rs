@@ -6,8 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray, UInt32Array,
-    new_null_array,
+    ArrayRef, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray, UInt32Array, new_null_array,
 };
 use arrow::compute::take_record_batch;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
@@ -52,10 +51,7 @@ pub(super) struct Pending {
 }
 
 /// Reads the whole source.
-#[expect(
-    clippy::too_many_arguments,
-    reason = "the import's own parameters, passed on once"
-)]
+#[expect(clippy::too_many_arguments, reason = "the import's own parameters, passed on once")]
 pub(super) async fn spool(
     lake: &Lake,
     head: &Snapshot,
@@ -94,14 +90,8 @@ pub(super) async fn spool(
             Item::Rows { table, batch } => spooler.rows(table, &batch).await?,
             Item::Reject(reject) => spooler.reject(reject).await?,
             Item::Note(note) => spooler.note(note),
-            Item::Progress {
-                bytes_done,
-                bytes_total,
-            } => {
-                progress(Progress::Reading {
-                    done: bytes_done,
-                    total: bytes_total,
-                });
+            Item::Progress { bytes_done, bytes_total } => {
+                progress(Progress::Reading { done: bytes_done, total: bytes_total });
             }
         }
     }
@@ -154,11 +144,7 @@ impl Spooler<'_> {
 
     async fn ready(&mut self, table: &'static Table, batch: RecordBatch) -> Result<()> {
         self.resolver.observe(table, &batch);
-        self.spooled
-            .counts
-            .entry(table.name.clone())
-            .or_default()
-            .read += batch.num_rows() as u64;
+        self.spooled.counts.entry(table.name.clone()).or_default().read += batch.num_rows() as u64;
         if self.dry_run {
             return Ok(());
         }
@@ -170,8 +156,7 @@ impl Spooler<'_> {
             }
             return Ok(());
         }
-        self.push(table, conform(&batch, &table.physical())?, unresolved)
-            .await
+        self.push(table, conform(&batch, &table.physical())?, unresolved).await
     }
 
     /// Fills what every row of an import shares.
@@ -194,10 +179,7 @@ impl Spooler<'_> {
             fields.push(Arc::new(field.as_ref().clone().with_nullable(true)));
             columns.push(column);
         }
-        Ok(RecordBatch::try_new(
-            Arc::new(Schema::new(fields)),
-            columns,
-        )?)
+        Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
     }
 
     /// Turns calls into prefix deltas.
@@ -212,22 +194,13 @@ impl Spooler<'_> {
             let place = (number(steps, row), value(groups, row).map(str::to_owned));
             let next = u32::try_from(self.places.len()).map_err(|error| too_many(&error))?;
             let place = *self.places.entry(place).or_insert(next);
-            let key = (
-                value(runs, row).unwrap_or_default().to_owned(),
-                value(rollouts, row).map(str::to_owned),
-            );
+            let key = (value(runs, row).unwrap_or_default().to_owned(), value(rollouts, row).map(str::to_owned));
             let seen = self.variants.entry(key).or_default();
-            let variant = seen
-                .iter()
-                .position(|known| *known == place)
-                .unwrap_or_else(|| {
-                    seen.push(place);
-                    seen.len() - 1
-                });
-            rows_of
-                .entry(variant)
-                .or_default()
-                .push(u32::try_from(row).map_err(|error| too_many(&error))?);
+            let variant = seen.iter().position(|known| *known == place).unwrap_or_else(|| {
+                seen.push(place);
+                seen.len() - 1
+            });
+            rows_of.entry(variant).or_default().push(u32::try_from(row).map_err(|error| too_many(&error))?);
         }
         let whole = rows_of.len() == 1;
         let mut parts = Vec::with_capacity(rows_of.len());
@@ -235,34 +208,20 @@ impl Spooler<'_> {
             while self.encoders.len() <= variant {
                 self.encoders.push(Encoder::new(CACHED_TOKENS));
             }
-            let part = if whole {
-                batch.clone()
-            } else {
-                take_record_batch(batch, &UInt32Array::from(rows))?
-            };
+            let part = if whole { batch.clone() } else { take_record_batch(batch, &UInt32Array::from(rows))? };
             parts.push(self.encoders[variant].encode(&part)?);
         }
         Ok(parts)
     }
 
-    async fn push(
-        &mut self,
-        table: &'static Table,
-        batch: RecordBatch,
-        unresolved: bool,
-    ) -> Result<()> {
+    async fn push(&mut self, table: &'static Table, batch: RecordBatch, unresolved: bool) -> Result<()> {
         let batch = self.number(&batch)?;
         if !self.spooled.sorts.contains_key(table.name.as_str()) {
             let mut columns = rollbook_lake::sort_columns(table);
             columns.retain(|name| *name != "stored_index");
             columns.push(ARRIVAL);
             let sort = Sort::start(&batch.schema(), &columns, &self.runtime)?;
-            let pending = Pending {
-                table,
-                sort,
-                ranges: Ranges::default(),
-                unresolved: false,
-            };
+            let pending = Pending { table, sort, ranges: Ranges::default(), unresolved: false };
             self.spooled.sorts.insert(&table.name, pending);
         }
         if let Some(pending) = self.spooled.sorts.get_mut(table.name.as_str()) {
@@ -282,18 +241,13 @@ impl Spooler<'_> {
     /// Adds the arrival column.
     fn number(&mut self, batch: &RecordBatch) -> Result<RecordBatch> {
         let rows = i64::try_from(batch.num_rows()).map_err(|error| too_many(&error))?;
-        let arrival: ArrayRef = Arc::new(Int64Array::from_iter_values(
-            self.arrived..self.arrived + rows,
-        ));
+        let arrival: ArrayRef = Arc::new(Int64Array::from_iter_values(self.arrived..self.arrived + rows));
         self.arrived += rows;
         let mut fields: Vec<_> = batch.schema().fields().iter().cloned().collect();
         fields.push(Arc::new(Field::new(ARRIVAL, DataType::Int64, false)));
         let mut columns = batch.columns().to_vec();
         columns.push(arrival);
-        Ok(RecordBatch::try_new(
-            Arc::new(Schema::new(fields)),
-            columns,
-        )?)
+        Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
     }
 
     async fn reject(&mut self, reject: Reject) -> Result<()> {
@@ -305,8 +259,7 @@ impl Spooler<'_> {
             && let Some(table) = rollbook_schema::table("rejects")
         {
             let batch = self.stamp(table, &super::record::reject_row(table, &reject)?)?;
-            self.push(table, conform(&batch, &table.physical())?, false)
-                .await?;
+            self.push(table, conform(&batch, &table.physical())?, false).await?;
         }
         if self.spooled.rejects.len() < REJECTS_SHOWN {
             self.spooled.rejects.push(reject);
@@ -343,21 +296,17 @@ impl Spooler<'_> {
     }
 
     async fn reject_runless(&mut self, table: &Table, batch: &RecordBatch) -> Result<()> {
-        let key = table
-            .key
-            .iter()
-            .map(String::as_str)
-            .find(|name| *name != "run_id");
+        let key = table.key.iter().map(String::as_str).find(|name| *name != "run_id");
         for row in 0..batch.num_rows() {
-            let raw =
-                key.and_then(|name| Some(format!("{name} {}", value(text(batch, name), row)?)));
+            let raw = key.and_then(|name| Some(format!("{name} {}", value(text(batch, name), row)?)));
             self.reject(Reject {
                 file: format!("{}.*", table.name),
                 line: None,
                 field: Some(format!("{}.run_id", table.name)),
-                reason: "no run: the row names none, and neither its rollout, its build nor a single run of the source \
+                reason:
+                    "no run: the row names none, and neither its rollout, its build nor a single run of the source \
                          or the lake tells; give --run"
-                    .to_owned(),
+                        .to_owned(),
                 raw,
             })
             .await?;
@@ -379,10 +328,7 @@ fn rejected(reject: &Reject) -> Error {
 }
 
 fn too_many(error: &std::num::TryFromIntError) -> Error {
-    Error::new(
-        ErrorKind::Unsupported,
-        format!("too many rows for one import: {error}"),
-    )
+    Error::new(ErrorKind::Unsupported, format!("too many rows for one import: {error}"))
 }
 
 /// Brings a batch to a table's stored schema: a null where none may be is an error, not a guess.
@@ -438,8 +384,5 @@ impl Waiting {
 }
 
 fn no_spool(error: &std::io::Error) -> Error {
-    Error::new(
-        ErrorKind::Unavailable,
-        format!("no temporary file for rows that wait for their run: {error}"),
-    )
+    Error::new(ErrorKind::Unavailable, format!("no temporary file for rows that wait for their run: {error}"))
 }

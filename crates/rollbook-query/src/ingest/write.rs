@@ -42,11 +42,8 @@ impl Publish<'_> {
     pub(super) async fn prepare(&mut self, head: &Snapshot) -> Result<Vec<Change>> {
         let prepared = match (self.spooled.take(), self.prepared.take()) {
             (Some(spooled), _) => {
-                let mut prepared = Prepared {
-                    counts: spooled.counts,
-                    tables: BTreeMap::new(),
-                    rejected: spooled.rejected,
-                };
+                let mut prepared =
+                    Prepared { counts: spooled.counts, tables: BTreeMap::new(), rejected: spooled.rejected };
                 for (name, pending) in spooled.sorts {
                     let written = self.first(head, pending, &mut prepared.counts).await?;
                     prepared.tables.insert(name, written);
@@ -61,10 +58,7 @@ impl Publish<'_> {
             }
             (None, None) => return Ok(Vec::new()),
         };
-        self.seen = head
-            .tables()
-            .flat_map(|(_, state)| state.files.iter().map(|file| file.path.clone()))
-            .collect();
+        self.seen = head.tables().flat_map(|(_, state)| state.files.iter().map(|file| file.path.clone())).collect();
         let changes = self.changes_of(&prepared).await?;
         self.prepared = Some(prepared);
         (self.progress)(Progress::Committing);
@@ -77,31 +71,15 @@ impl Publish<'_> {
         pending: Pending,
         counts: &mut BTreeMap<String, TableCount>,
     ) -> Result<Written> {
-        let Pending {
-            table,
-            sort,
-            ranges,
-            unresolved,
-        } = pending;
+        let Pending { table, sort, ranges, unresolved } = pending;
         let identity = Identity::of(table);
-        let known = Known::load(
-            self.lake,
-            &identity,
-            &head.table(&table.name).files,
-            &ranges,
-        )
-        .await?;
+        let known = Known::load(self.lake, &identity, &head.table(&table.name).files, &ranges).await?;
         let schema = table.physical();
         let sorted = sort.finish().await?;
         let rows = sorted.map(move |batch| conform(&batch?, &schema)).boxed();
         let count = counts.entry(table.name.clone()).or_default();
         let files = self.write(table, &identity, &known, rows, count).await?;
-        Ok(Written {
-            table,
-            files,
-            ranges,
-            unresolved,
-        })
+        Ok(Written { table, files, ranges, unresolved })
     }
 
     async fn again(
@@ -111,11 +89,7 @@ impl Publish<'_> {
         counts: &mut BTreeMap<String, TableCount>,
     ) -> Result<()> {
         let files = &head.table(&written.table.name).files;
-        let won: Vec<_> = files
-            .iter()
-            .filter(|file| !self.seen.contains(&file.path))
-            .map(Arc::clone)
-            .collect();
+        let won: Vec<_> = files.iter().filter(|file| !self.seen.contains(&file.path)).map(Arc::clone).collect();
         let identity = Identity::of(written.table);
         let known = Known::load(self.lake, &identity, &won, &written.ranges).await?;
         if known.is_empty() {
@@ -124,9 +98,7 @@ impl Publish<'_> {
         let rows = self.read_back(written.files.clone());
         let count = counts.entry(written.table.name.clone()).or_default();
         count.added = 0;
-        written.files = self
-            .write(written.table, &identity, &known, rows, count)
-            .await?;
+        written.files = self.write(written.table, &identity, &known, rows, count).await?;
         Ok(())
     }
 
@@ -147,14 +119,8 @@ impl Publish<'_> {
         mut rows: Rows,
         count: &mut TableCount,
     ) -> Result<Vec<DataFile>> {
-        let mut stage = Stage {
-            table,
-            identity,
-            known,
-            writer: self.lake.writer(table),
-            revisions: HashMap::new(),
-            count,
-        };
+        let mut stage =
+            Stage { table, identity, known, writer: self.lake.writer(table), revisions: HashMap::new(), count };
         let mut rollout = Rollout::default();
         while let Some(batch) = rows.try_next().await? {
             if table.name == "calls" {
@@ -164,9 +130,7 @@ impl Publish<'_> {
             } else {
                 stage.rows(&batch).await?;
             }
-            (self.progress)(Progress::Writing {
-                rows: stage.count.added,
-            });
+            (self.progress)(Progress::Writing { rows: stage.count.added });
         }
         let last = rollout.finish();
         if !last.is_empty() {
@@ -188,27 +152,14 @@ impl Publish<'_> {
                 })
                 .collect();
             if !add.is_empty() {
-                changes.push(Change {
-                    table: written.table.name.clone(),
-                    add,
-                    remove: Vec::new(),
-                });
+                changes.push(Change { table: written.table.name.clone(), add, remove: Vec::new() });
             }
         }
-        let row = import_row(
-            &self.source,
-            &prepared.counts,
-            prepared.rejected,
-            self.lake.now_us(),
-        )?;
+        let row = import_row(&self.source, &prepared.counts, prepared.rejected, self.lake.now_us())?;
         if let Some(table) = rollbook_schema::table("imports") {
             let mut writer = self.lake.writer(table);
             writer.write(&row).await?;
-            changes.push(Change {
-                table: table.name.clone(),
-                add: writer.finish().await?,
-                remove: Vec::new(),
-            });
+            changes.push(Change { table: table.name.clone(), add: writer.finish().await?, remove: Vec::new() });
         }
         Ok(changes)
     }
@@ -232,11 +183,7 @@ struct RolloutKey {
 impl Rollout {
     /// Takes a batch in and returns the rollouts that it completes.
     fn take(&mut self, batch: &RecordBatch) -> Vec<Vec<RecordBatch>> {
-        let (runs, groups, rollouts) = (
-            text(batch, "run_id"),
-            text(batch, "group_id"),
-            text(batch, "rollout_id"),
-        );
+        let (runs, groups, rollouts) = (text(batch, "run_id"), text(batch, "group_id"), text(batch, "rollout_id"));
         let steps = long(batch, "step");
         let mut done = Vec::new();
         let mut start = 0;
@@ -358,11 +305,7 @@ impl Stage<'_> {
 }
 
 /// Rebuilds the prompts of a rollout's rows, leaves out those not kept, and encodes the rest.
-fn encode_again(
-    table: &Table,
-    rows: &[RecordBatch],
-    keep: &[BooleanArray],
-) -> Result<Vec<RecordBatch>> {
+fn encode_again(table: &Table, rows: &[RecordBatch], keep: &[BooleanArray]) -> Result<Vec<RecordBatch>> {
     let mut decoder = Decoder::new(true, true);
     let mut encoder = Encoder::new(usize::MAX);
     let mut left = Vec::new();

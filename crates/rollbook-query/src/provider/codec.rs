@@ -20,13 +20,8 @@ pub struct PlanCodec;
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "operator", rename_all = "snake_case")]
 enum Node {
-    Decode {
-        columns: Vec<String>,
-        row_bytes: u64,
-    },
-    Tokens {
-        columns: Vec<String>,
-    },
+    Decode { columns: Vec<String>, row_bytes: u64 },
+    Tokens { columns: Vec<String> },
 }
 
 impl PhysicalExtensionCodec for PlanCodec {
@@ -37,19 +32,13 @@ impl PhysicalExtensionCodec for PlanCodec {
         _ctx: &TaskContext,
         _proto_converter: &dyn PhysicalProtoConverterExtension,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let node: Node = serde_json::from_slice(buf)
-            .map_err(|error| DataFusionError::External(Box::new(error)))?;
+        let node: Node = serde_json::from_slice(buf).map_err(|error| DataFusionError::External(Box::new(error)))?;
         let [input] = inputs else {
-            return not_impl_err!(
-                "Rollbook's operators have one input, this one has {}",
-                inputs.len()
-            );
+            return not_impl_err!("Rollbook's operators have one input, this one has {}", inputs.len());
         };
         let input = Arc::clone(input);
         Ok(match node {
-            Node::Decode { columns, row_bytes } => {
-                Arc::new(DecodeExec::try_new(input, &columns, row_bytes)?)
-            }
+            Node::Decode { columns, row_bytes } => Arc::new(DecodeExec::try_new(input, &columns, row_bytes)?),
             Node::Tokens { columns } => Arc::new(TokensExec::try_new(input, &columns)?),
         })
     }
@@ -62,18 +51,12 @@ impl PhysicalExtensionCodec for PlanCodec {
     ) -> Result<()> {
         let any: &dyn Any = node.as_ref();
         let node = if let Some(decode) = any.downcast_ref::<DecodeExec>() {
-            Node::Decode {
-                columns: decode.columns().to_vec(),
-                row_bytes: decode.row_bytes(),
-            }
+            Node::Decode { columns: decode.columns().to_vec(), row_bytes: decode.row_bytes() }
         } else if let Some(tokens) = any.downcast_ref::<TokensExec>() {
-            Node::Tokens {
-                columns: tokens.columns().to_vec(),
-            }
+            Node::Tokens { columns: tokens.columns().to_vec() }
         } else {
             return not_impl_err!("{} cannot leave the process", node.name());
         };
-        serde_json::to_writer(buf, &node)
-            .map_err(|error| DataFusionError::External(Box::new(error)))
+        serde_json::to_writer(buf, &node).map_err(|error| DataFusionError::External(Box::new(error)))
     }
 }

@@ -23,8 +23,7 @@ use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
-    ReplaceChildrenOptions,
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties, ReplaceChildrenOptions,
 };
 use futures::{Stream, StreamExt};
 use rollbook_lake::codec::Decoder;
@@ -64,28 +63,18 @@ pub struct DecodeExec {
 
 impl DecodeExec {
     /// Creates the operator over a scan of [stored columns](stored_columns); `columns` are logical.
-    pub fn try_new(
-        input: Arc<dyn ExecutionPlan>,
-        columns: &[String],
-        row_bytes: u64,
-    ) -> Result<Self> {
+    pub fn try_new(input: Arc<dyn ExecutionPlan>, columns: &[String], row_bytes: u64) -> Result<Self> {
         let Some(table) = rollbook_schema::table("calls") else {
             return internal_err!("there is no table of calls");
         };
         let logical = table.logical();
         let fields: Vec<Arc<Field>> = columns
             .iter()
-            .map(|name| {
-                logical
-                    .field_with_name(name)
-                    .map(|field| Arc::new(field.clone()))
-            })
+            .map(|name| logical.field_with_name(name).map(|field| Arc::new(field.clone())))
             .collect::<Result<_, _>>()?;
         let properties = PlanProperties::new(
             EquivalenceProperties::new(Arc::new(Schema::new(fields))),
-            datafusion::physical_plan::Partitioning::UnknownPartitioning(
-                input.output_partitioning().partition_count(),
-            ),
+            datafusion::physical_plan::Partitioning::UnknownPartitioning(input.output_partitioning().partition_count()),
             EmissionType::Incremental,
             Boundedness::Bounded,
         );
@@ -160,32 +149,18 @@ impl ExecutionPlan for DecodeExec {
         _options: ReplaceChildrenOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         if let (Some(input), true) = (children.pop(), children.is_empty()) {
-            Ok(Arc::new(Self::try_new(
-                input,
-                &self.columns,
-                self.row_bytes,
-            )?))
+            Ok(Arc::new(Self::try_new(input, &self.columns, self.row_bytes)?))
         } else {
             internal_err!("DecodeExec has one input")
         }
     }
 
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
+    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
         use datafusion::physical_plan::ChildrenPropertiesMode;
-        self.replace_children(
-            children,
-            ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute),
-        )
+        self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
     }
 
-    fn execute(
-        &self,
-        partition: usize,
-        context: Arc<TaskContext>,
-    ) -> Result<SendableRecordBatchStream> {
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let input = self.input.execute(partition, context)?;
         Ok(Box::pin(DecodeStream {
             input,
@@ -215,13 +190,8 @@ impl ExecutionPlan for DecodeExec {
         Ok(Arc::new(statistics))
     }
 
-    fn child_stats_requests(
-        &self,
-        partition: Option<usize>,
-    ) -> Vec<datafusion::physical_plan::statistics::ChildStats> {
-        vec![datafusion::physical_plan::statistics::ChildStats::At(
-            partition,
-        )]
+    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<datafusion::physical_plan::statistics::ChildStats> {
+        vec![datafusion::physical_plan::statistics::ChildStats::At(partition)]
     }
 }
 
@@ -243,10 +213,7 @@ impl DecodeStream {
     /// Decodes the next piece of the pending batch.
     fn piece(&mut self, mut pending: Pending) -> Result<RecordBatch> {
         let from = pending.next;
-        let decoded = self
-            .decoder
-            .decode_up_to(&pending.batch, from, TARGET)
-            .map_err(Error::from)?;
+        let decoded = self.decoder.decode_up_to(&pending.batch, from, TARGET).map_err(Error::from)?;
         let (decoded, next) = decoded;
         if next <= from {
             return internal_err!("the decoder made no progress");
@@ -256,12 +223,8 @@ impl DecodeStream {
         if pending.next < pending.batch.num_rows() {
             self.pending = Some(pending);
         }
-        let prompts = decoded
-            .prompt_token_ids
-            .map(|prompts| Arc::new(prompts) as ArrayRef);
-        let requests = decoded
-            .request
-            .map(|requests| Arc::new(requests) as ArrayRef);
+        let prompts = decoded.prompt_token_ids.map(|prompts| Arc::new(prompts) as ArrayRef);
+        let requests = decoded.request.map(|requests| Arc::new(requests) as ArrayRef);
         let columns = self
             .schema
             .fields()
@@ -272,9 +235,7 @@ impl DecodeStream {
                     REQUEST => requests.as_ref(),
                     _ => None,
                 };
-                rebuilt
-                    .or_else(|| piece.column_by_name(field.name()))
-                    .map(Arc::clone)
+                rebuilt.or_else(|| piece.column_by_name(field.name())).map(Arc::clone)
             })
             .collect::<Option<Vec<ArrayRef>>>();
         if let Some(columns) = columns {

@@ -9,9 +9,7 @@ use datafusion::datasource::{TableType, provider_as_source};
 use datafusion::execution::SessionState;
 use datafusion::functions::core::expr_fn::coalesce;
 use datafusion::logical_expr::utils::conjunction;
-use datafusion::logical_expr::{
-    Expr, LogicalPlan, LogicalPlanBuilder, TableProviderFilterPushDown,
-};
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, TableProviderFilterPushDown};
 use datafusion::physical_plan::ExecutionPlan;
 use rollbook_schema::Table;
 
@@ -43,20 +41,11 @@ pub(super) async fn scan(
     filters: &[Expr],
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let session = nested::session(state)?;
-    let (open, closed): (Vec<_>, Vec<_>) = table
-        .files()
-        .iter()
-        .cloned()
-        .partition(|file| file.unresolved);
+    let (open, closed): (Vec<_>, Vec<_>) = table.files().iter().cloned().partition(|file| file.unresolved);
     let columns_filled = filled_columns(table.definition());
     let early: Vec<Expr> = filters
         .iter()
-        .filter(|filter| {
-            !filter
-                .column_refs()
-                .iter()
-                .any(|column| columns_filled.contains(&column.name.as_str()))
-        })
+        .filter(|filter| !filter.column_refs().iter().any(|column| columns_filled.contains(&column.name.as_str())))
         .cloned()
         .collect();
     let mut plan = filled(&table.with_files(open), session, columns, &early).await?;
@@ -71,31 +60,20 @@ pub(super) async fn scan(
 fn side(table: &LakeTable, columns: &[String], filters: &[Expr]) -> Result<LogicalPlanBuilder> {
     let schema = table.schema();
     let mut wanted: Vec<&str> = columns.iter().map(String::as_str).collect();
-    let filter_columns: Vec<String> = filters
-        .iter()
-        .flat_map(|filter| filter.column_refs().into_iter().map(|c| c.name.clone()))
-        .collect();
-    for name in filter_columns
-        .iter()
-        .map(String::as_str)
-        .chain(["run_id", "rollout_id"])
-    {
+    let filter_columns: Vec<String> =
+        filters.iter().flat_map(|filter| filter.column_refs().into_iter().map(|c| c.name.clone())).collect();
+    for name in filter_columns.iter().map(String::as_str).chain(["run_id", "rollout_id"]) {
         if !wanted.contains(&name) && schema.index_of(name).is_ok() {
             wanted.push(name);
         }
     }
-    let indices = wanted
-        .iter()
-        .map(|name| schema.index_of(name))
-        .collect::<Result<Vec<_>, _>>()?;
+    let indices = wanted.iter().map(|name| schema.index_of(name)).collect::<Result<Vec<_>, _>>()?;
     let source = provider_as_source(Arc::new(AsStored(table.clone())));
     let mut plan = LogicalPlanBuilder::scan("stored", source, Some(indices))?;
     if let Some(filter) = conjunction(filters.to_vec()) {
         plan = plan.filter(filter)?;
     }
-    let output = columns
-        .iter()
-        .map(|name| Expr::Column(Column::new(Some("stored"), name)).alias(name));
+    let output = columns.iter().map(|name| Expr::Column(Column::new(Some("stored"), name)).alias(name));
     plan.project(output.collect::<Vec<_>>())
 }
 
@@ -114,9 +92,7 @@ async fn filled(
     }
     let stored = side(table, &wanted, filters)?.alias("stored")?.build()?;
     let keys = |table: &str| {
-        ["run_id", "rollout_id"]
-            .map(|name| Column::new(Some(TableReference::bare(table)), name))
-            .to_vec()
+        ["run_id", "rollout_id"].map(|name| Column::new(Some(TableReference::bare(table)), name)).to_vec()
     };
     // The rollouts are the side that is held: they are narrow, and prompts may be among the stored columns.
     let joined = LogicalPlanBuilder::from(first).alias("first")?.join(
@@ -155,10 +131,7 @@ impl TableProvider for AsStored {
         self.0.table_type()
     }
 
-    fn supports_filters_pushdown(
-        &self,
-        filters: &[&Expr],
-    ) -> Result<Vec<TableProviderFilterPushDown>> {
+    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
         self.0.supports_filters_pushdown(filters)
     }
 

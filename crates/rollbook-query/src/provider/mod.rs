@@ -27,16 +27,7 @@ use crate::error::Result;
 ///
 /// It carries the lake's id and no place, so that a plan names no path of the machine that made it.
 pub(crate) fn store_url(lake: &Lake) -> Result<ObjectStoreUrl> {
-    let host: String = lake
-        .id()
-        .chars()
-        .map(|c| {
-            if c.is_ascii_alphanumeric() {
-                c.to_ascii_lowercase()
-            } else {
-                '-'
-            }
-        })
-        .collect();
+    let host: String =
+        lake.id().chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect();
     Ok(ObjectStoreUrl::parse(format!("rollbook://{host}"))?)
 }

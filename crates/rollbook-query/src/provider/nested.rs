@@ -21,10 +21,7 @@ pub(crate) fn session(state: &dyn Session) -> Result<&SessionState> {
 ///
 /// The rules run once, over the whole plan: joins that they have already fitted with dynamic filters cannot be turned
 /// around a second time.
-pub(crate) async fn physical(
-    session: &SessionState,
-    plan: &LogicalPlan,
-) -> Result<Arc<dyn ExecutionPlan>> {
+pub(crate) async fn physical(session: &SessionState, plan: &LogicalPlan) -> Result<Arc<dyn ExecutionPlan>> {
     SessionStateBuilder::new_from_existing(session.clone())
         .with_physical_optimizer_rules(Vec::new())
         .build()

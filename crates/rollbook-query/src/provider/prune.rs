@@ -27,19 +27,11 @@ pub(super) fn matching(
     let Ok(expr) = state.create_physical_expr(filter, &df_schema) else {
         return Ok(files.to_vec());
     };
-    let Ok(predicate) = PruningPredicateBuilder::new()
-        .with_file_schema(Arc::clone(schema))
-        .try_build(expr)
-    else {
+    let Ok(predicate) = PruningPredicateBuilder::new().with_file_schema(Arc::clone(schema)).try_build(expr) else {
         return Ok(files.to_vec());
     };
     let keep = predicate.prune(&Ranges { files })?;
-    Ok(files
-        .iter()
-        .zip(keep)
-        .filter(|(_, keep)| *keep)
-        .map(|(file, _)| Arc::clone(file))
-        .collect())
+    Ok(files.iter().zip(keep).filter(|(_, keep)| *keep).map(|(file, _)| Arc::clone(file)).collect())
 }
 
 /// What the snapshot knows of each file's keys.
@@ -56,19 +48,11 @@ impl Ranges<'_> {
     ) -> Option<ArrayRef> {
         let ends = || self.files.iter().map(|file| (file.unresolved, end(file)));
         match column.name.as_str() {
-            "run_id" => Some(Arc::new(
-                ends().map(|(_, (run, _, _))| run).collect::<StringArray>(),
-            )),
-            "step" => Some(Arc::new(
-                ends()
-                    .map(|(open, (_, step, _))| step.filter(|_| !open))
-                    .collect::<Int64Array>(),
-            )),
-            "group_id" => Some(Arc::new(
-                ends()
-                    .map(|(open, (_, _, group))| group.filter(|_| !open))
-                    .collect::<StringArray>(),
-            )),
+            "run_id" => Some(Arc::new(ends().map(|(_, (run, _, _))| run).collect::<StringArray>())),
+            "step" => Some(Arc::new(ends().map(|(open, (_, step, _))| step.filter(|_| !open)).collect::<Int64Array>())),
+            "group_id" => {
+                Some(Arc::new(ends().map(|(open, (_, _, group))| group.filter(|_| !open)).collect::<StringArray>()))
+            }
             _ => None,
         }
     }
@@ -105,21 +89,11 @@ impl PruningStatistics for Ranges<'_> {
             "group_id" if !file.unresolved => Some(file.group_nulls),
             _ => None,
         };
-        Some(Arc::new(
-            self.files
-                .iter()
-                .map(|file| nulls(file))
-                .collect::<UInt64Array>(),
-        ))
+        Some(Arc::new(self.files.iter().map(|file| nulls(file)).collect::<UInt64Array>()))
     }
 
     fn row_counts(&self) -> Option<ArrayRef> {
-        Some(Arc::new(
-            self.files
-                .iter()
-                .map(|file| Some(file.rows))
-                .collect::<UInt64Array>(),
-        ))
+        Some(Arc::new(self.files.iter().map(|file| Some(file.rows)).collect::<UInt64Array>()))
     }
 
     fn contained(&self, _column: &Column, _values: &HashSet<ScalarValue>) -> Option<BooleanArray> {

@@ -48,10 +48,8 @@ impl Scan<'_> {
         }
         let files: Vec<PartitionedFile> = self.files.iter().map(|file| self.file(file)).collect();
         let groups = FileGroup::new(files).split_files(state.config().target_partitions());
-        let mut builder = self
-            .builder(self.source(state)?, &self.columns)?
-            .with_file_groups(groups)
-            .with_limit(self.limit);
+        let mut builder =
+            self.builder(self.source(state)?, &self.columns)?.with_file_groups(groups).with_limit(self.limit);
         if let [file] = self.files.as_slice()
             && file.sorted
         {
@@ -67,12 +65,7 @@ impl Scan<'_> {
         }
         let groups = self.balanced(state.config().target_partitions());
         let mut source = self.source(state)?;
-        let below: Vec<Expr> = self
-            .filters
-            .iter()
-            .filter(|filter| is_on_rollout(filter))
-            .cloned()
-            .collect();
+        let below: Vec<Expr> = self.filters.iter().filter(|filter| is_on_rollout(filter)).cloned().collect();
         if let Some(filter) = conjunction(below) {
             let schema = DFSchema::try_from(Arc::clone(source.table_parquet_schema()))?;
             source.predicate(state.create_physical_expr(filter, &schema)?);
@@ -87,14 +80,8 @@ impl Scan<'_> {
             .with_output_partitioning(Some(Partitioning::UnknownPartitioning(partitions)))
             .build();
         let scan = DataSourceExec::from_data_source(config);
-        let row_bytes = self
-            .table
-            .row_bytes(self.columns.iter().map(String::as_str));
-        Ok(Arc::new(DecodeExec::try_new(
-            scan,
-            &self.columns,
-            row_bytes,
-        )?))
+        let row_bytes = self.table.row_bytes(self.columns.iter().map(String::as_str));
+        Ok(Arc::new(DecodeExec::try_new(scan, &self.columns, row_bytes)?))
     }
 
     fn output(&self) -> Result<SchemaRef> {
@@ -102,11 +89,7 @@ impl Scan<'_> {
         let fields: Vec<Arc<Field>> = self
             .columns
             .iter()
-            .map(|name| {
-                schema
-                    .field_with_name(name)
-                    .map(|field| Arc::new(field.clone()))
-            })
+            .map(|name| schema.field_with_name(name).map(|field| Arc::new(field.clone())))
             .collect::<Result<_, _>>()?;
         Ok(Arc::new(Schema::new(fields)))
     }
@@ -115,11 +98,7 @@ impl Scan<'_> {
         let physical = self.table.definition().physical();
         let mut schema = TableSchema::builder(physical);
         if self.table.has_entry() {
-            schema = schema.with_table_partition_cols(vec![Arc::new(Field::new(
-                ENTRY,
-                DataType::Int64,
-                false,
-            ))]);
+            schema = schema.with_table_partition_cols(vec![Arc::new(Field::new(ENTRY, DataType::Int64, false))]);
         }
         let schema = schema.build();
         let runtime = state.runtime_env();
@@ -131,28 +110,21 @@ impl Scan<'_> {
         };
         let source = ParquetSource::new(schema.clone())
             .with_table_parquet_options(options)
-            .with_parquet_file_reader_factory(Arc::new(CachedParquetFileReaderFactory::new(
-                store, cache,
-            )));
+            .with_parquet_file_reader_factory(Arc::new(CachedParquetFileReaderFactory::new(store, cache)));
         Ok(Source { source, schema })
     }
 
     fn builder(&self, source: Source, columns: &[String]) -> Result<FileScanConfigBuilder> {
         let Source { source, schema } = source;
         let schema = Arc::clone(schema.table_schema());
-        let indices = columns
-            .iter()
-            .map(|name| schema.index_of(name))
-            .collect::<Result<Vec<_>, _>>()?;
+        let indices = columns.iter().map(|name| schema.index_of(name)).collect::<Result<Vec<_>, _>>()?;
         let mut statistics = Statistics::new_unknown(&schema);
         let rows: u64 = self.files.iter().map(|file| file.rows).sum();
         let bytes: u64 = self.files.iter().map(|file| file.size).sum();
         statistics.num_rows = Precision::Exact(to_usize(rows));
         statistics.total_byte_size = Precision::Inexact(to_usize(bytes));
         let row_bytes = self.table.row_bytes(columns.iter().map(String::as_str));
-        let batch_rows = BATCH_BYTES
-            .checked_div(row_bytes)
-            .map(|rows| to_usize(rows).clamp(1, 8192));
+        let batch_rows = BATCH_BYTES.checked_div(row_bytes).map(|rows| to_usize(rows).clamp(1, 8192));
         FileScanConfigBuilder::new(self.table.store().clone(), Arc::new(source))
             .with_statistics(statistics)
             .with_batch_size(batch_rows)
@@ -171,9 +143,7 @@ impl Scan<'_> {
     /// Deals whole files out to partitions, the largest first, each to the partition with least to do.
     fn balanced(&self, partitions: usize) -> Vec<FileGroup> {
         let mut order: Vec<usize> = (0..self.files.len()).collect();
-        order.sort_by_key(|index| {
-            std::cmp::Reverse(self.files.get(*index).map_or(0, |file| file.size))
-        });
+        order.sort_by_key(|index| std::cmp::Reverse(self.files.get(*index).map_or(0, |file| file.size)));
         let mut loads = vec![(0_u64, Vec::new()); partitions.clamp(1, self.files.len().max(1))];
         for index in order {
             let size = self.files.get(index).map_or(0, |file| file.size);
@@ -187,11 +157,7 @@ impl Scan<'_> {
             .map(|(_, mut indices)| {
                 indices.sort_unstable();
                 FileGroup::new(
-                    indices
-                        .into_iter()
-                        .filter_map(|index| self.files.get(index))
-                        .map(|file| self.file(file))
-                        .collect(),
+                    indices.into_iter().filter_map(|index| self.files.get(index)).map(|file| self.file(file)).collect(),
                 )
             })
             .collect()
@@ -200,10 +166,7 @@ impl Scan<'_> {
     fn ordering(&self) -> Vec<LexOrdering> {
         let table = self.table.definition();
         let schema = table.physical();
-        let options = SortOptions {
-            descending: false,
-            nulls_first: false,
-        };
+        let options = SortOptions { descending: false, nulls_first: false };
         let exprs = sort_columns(table).into_iter().filter_map(|name| {
             let column = Column::new_with_schema(name, &schema).ok()?;
             Some(PhysicalSortExpr::new(Arc::new(column), options))
@@ -236,10 +199,7 @@ fn is_on_rollout(filter: &Expr) -> bool {
             Expr::Column(column) if !ROLLOUT_KEYS.contains(&column.name.as_str()) => {
                 only_keys = false;
             }
-            Expr::Exists(_)
-            | Expr::InSubquery(_)
-            | Expr::ScalarSubquery(_)
-            | Expr::OuterReferenceColumn(..) => {
+            Expr::Exists(_) | Expr::InSubquery(_) | Expr::ScalarSubquery(_) | Expr::OuterReferenceColumn(..) => {
                 only_keys = false;
             }
             _ => {}

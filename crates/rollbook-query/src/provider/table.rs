@@ -36,29 +36,15 @@ pub struct LakeTable {
 
 impl LakeTable {
     /// Creates the table over the files of a snapshot.
-    pub(crate) fn new(
-        table: &'static Table,
-        files: &[Arc<DataFile>],
-        store: ObjectStoreUrl,
-    ) -> Self {
-        Self {
-            table,
-            files: files.to_vec(),
-            store,
-            schema: table.logical(),
-            with_entry: false,
-        }
+    pub(crate) fn new(table: &'static Table, files: &[Arc<DataFile>], store: ObjectStoreUrl) -> Self {
+        Self { table, files: files.to_vec(), store, schema: table.logical(), with_entry: false }
     }
 
     /// Adds the hidden column [`ENTRY`].
     pub(crate) fn with_entry(self) -> Self {
         let mut fields: Vec<Arc<Field>> = self.table.logical().fields().iter().cloned().collect();
         fields.push(Arc::new(Field::new(ENTRY, DataType::Int64, false)));
-        Self {
-            schema: Arc::new(Schema::new(fields)),
-            with_entry: true,
-            ..self
-        }
+        Self { schema: Arc::new(Schema::new(fields)), with_entry: true, ..self }
     }
 
     /// Returns the files.
@@ -72,10 +58,7 @@ impl LakeTable {
     }
 
     pub(super) fn with_files(&self, files: Vec<Arc<DataFile>>) -> Self {
-        Self {
-            files,
-            ..self.clone()
-        }
+        Self { files, ..self.clone() }
     }
 
     pub(super) fn store(&self) -> &ObjectStoreUrl {
@@ -92,10 +75,7 @@ impl LakeTable {
     /// compressed average.
     pub(crate) fn row_bytes<'a>(&self, columns: impl IntoIterator<Item = &'a str>) -> u64 {
         let columns: Vec<&str> = columns.into_iter().collect();
-        let prompts = columns
-            .iter()
-            .filter(|name| [PROMPT, REQUEST].contains(name) && self.rebuilds(name))
-            .count();
+        let prompts = columns.iter().filter(|name| [PROMPT, REQUEST].contains(name) && self.rebuilds(name)).count();
         let lists = columns.iter().filter(|name| self.is_list(name)).count();
         let mut widest = 0;
         for file in &self.files {
@@ -120,32 +100,14 @@ impl LakeTable {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let columns = self.names(projection);
         let files = matching(&self.files, filters, &self.schema, state)?;
-        let scan = Scan {
-            table: self,
-            files,
-            columns,
-            filters,
-            limit: limit.filter(|_| filters.is_empty()),
-        };
-        if scan.columns.iter().any(|name| self.rebuilds(name)) {
-            scan.decoded(state)
-        } else {
-            scan.plain(state)
-        }
+        let scan = Scan { table: self, files, columns, filters, limit: limit.filter(|_| filters.is_empty()) };
+        if scan.columns.iter().any(|name| self.rebuilds(name)) { scan.decoded(state) } else { scan.plain(state) }
     }
 
     fn names(&self, projection: Option<&Vec<usize>>) -> Vec<String> {
         match projection {
-            Some(indices) => indices
-                .iter()
-                .map(|index| self.schema.field(*index).name().clone())
-                .collect(),
-            None => self
-                .schema
-                .fields()
-                .iter()
-                .map(|field| field.name().clone())
-                .collect(),
+            Some(indices) => indices.iter().map(|index| self.schema.field(*index).name().clone()).collect(),
+            None => self.schema.fields().iter().map(|field| field.name().clone()).collect(),
         }
     }
 
@@ -155,10 +117,7 @@ impl LakeTable {
 
     fn is_list(&self, column: &str) -> bool {
         column != PROMPT
-            && self
-                .table
-                .column(column)
-                .is_some_and(|column| matches!(column.field.data_type(), DataType::List(_)))
+            && self.table.column(column).is_some_and(|column| matches!(column.field.data_type(), DataType::List(_)))
     }
 }
 
@@ -172,10 +131,7 @@ impl TableProvider for LakeTable {
         TableType::Base
     }
 
-    fn supports_filters_pushdown(
-        &self,
-        filters: &[&Expr],
-    ) -> Result<Vec<TableProviderFilterPushDown>> {
+    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
         // Files and row groups are left out by what the filter says; the physical filter pushdown takes the rest.
         Ok(vec![TableProviderFilterPushDown::Inexact; filters.len()])
     }
@@ -188,9 +144,7 @@ impl TableProvider for LakeTable {
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let columns = self.names(projection);
-        let touches_keys = columns
-            .iter()
-            .any(|name| fill::filled_columns(self.table).contains(&name.as_str()));
+        let touches_keys = columns.iter().any(|name| fill::filled_columns(self.table).contains(&name.as_str()));
         if touches_keys && self.files.iter().any(|file| file.unresolved) {
             let files = matching(&self.files, filters, &self.schema, state)?;
             if files.iter().any(|file| file.unresolved) {

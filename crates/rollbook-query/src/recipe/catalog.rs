@@ -7,38 +7,17 @@ use crate::recipe::Recipe;
 
 /// Name and text of every shipped recipe: rewards, credits, builds.
 const SHIPPED: &[(&str, &str)] = &[
-    (
-        "verifier_value",
-        include_str!("../../../../sql/recipes/rewards/verifier_value.sql"),
-    ),
-    (
-        "weighted_sum",
-        include_str!("../../../../sql/recipes/rewards/weighted_sum.sql"),
-    ),
-    (
-        "grpo",
-        include_str!("../../../../sql/recipes/credits/grpo.sql"),
-    ),
-    (
-        "dr_grpo",
-        include_str!("../../../../sql/recipes/credits/dr_grpo.sql"),
-    ),
-    (
-        "rloo",
-        include_str!("../../../../sql/recipes/credits/rloo.sql"),
-    ),
-    (
-        "merged",
-        include_str!("../../../../sql/recipes/builds/merged.sql"),
-    ),
+    ("verifier_value", include_str!("../../../../sql/recipes/rewards/verifier_value.sql")),
+    ("weighted_sum", include_str!("../../../../sql/recipes/rewards/weighted_sum.sql")),
+    ("grpo", include_str!("../../../../sql/recipes/credits/grpo.sql")),
+    ("dr_grpo", include_str!("../../../../sql/recipes/credits/dr_grpo.sql")),
+    ("rloo", include_str!("../../../../sql/recipes/credits/rloo.sql")),
+    ("merged", include_str!("../../../../sql/recipes/builds/merged.sql")),
 ];
 
 /// Parses every shipped recipe, in the order they are documented.
 pub fn catalog() -> Result<Vec<Recipe>> {
-    SHIPPED
-        .iter()
-        .map(|(name, text)| Recipe::parse(name, text))
-        .collect()
+    SHIPPED.iter().map(|(name, text)| Recipe::parse(name, text)).collect()
 }
 
 /// Finds a recipe: a path of a file first, then the name of a shipped one.
@@ -46,12 +25,9 @@ pub fn find_recipe(name_or_path: &str) -> Result<Recipe> {
     let path = Path::new(name_or_path);
     if path.is_file() {
         let text = std::fs::read_to_string(path).map_err(|source| {
-            Error::invalid(format!("recipe {name_or_path} cannot be read: {source}"))
-                .caused_by(source)
+            Error::invalid(format!("recipe {name_or_path} cannot be read: {source}")).caused_by(source)
         })?;
-        let stem = path
-            .file_stem()
-            .map_or_else(|| name_or_path.into(), |stem| stem.to_string_lossy());
+        let stem = path.file_stem().map_or_else(|| name_or_path.into(), |stem| stem.to_string_lossy());
         return Recipe::parse(&stem, &text).map_err(|error| error.with("file", name_or_path));
     }
     if let Some((name, text)) = SHIPPED.iter().find(|(name, _)| *name == name_or_path) {
@@ -93,9 +69,6 @@ mod tests {
         assert_eq!(find_recipe(&file.to_string_lossy()).unwrap().name(), "mine");
         assert_eq!(find_recipe("grpo").unwrap().name(), "grpo");
         let message = find_recipe("gpro").unwrap_err().to_string();
-        assert!(
-            message.contains("verifier_value, weighted_sum, grpo"),
-            "{message}"
-        );
+        assert!(message.contains("verifier_value, weighted_sum, grpo"), "{message}");
     }
 }

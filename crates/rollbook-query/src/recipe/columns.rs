@@ -49,11 +49,7 @@ pub(crate) fn list_of(item: DataType, nullable: bool) -> DataType {
 
 /// The columns of a plan, which is no table.
 static BUILD: LazyLock<Vec<OutputColumn>> = LazyLock::new(|| {
-    let column = |name, data_type, required| OutputColumn {
-        name,
-        data_type,
-        required,
-    };
+    let column = |name, data_type, required| OutputColumn { name, data_type, required };
     vec![
         column("optimizer_step", DataType::Int64, true),
         column("micro_batch", DataType::Int32, false),
@@ -78,11 +74,7 @@ fn columns(kind: Kind) -> Result<Vec<OutputColumn>> {
         .iter()
         .map(|(name, required)| {
             let data_type = schema.field_with_name(name)?.data_type().clone();
-            Ok(OutputColumn {
-                name,
-                data_type,
-                required: *required,
-            })
+            Ok(OutputColumn { name, data_type, required: *required })
         })
         .collect()
 }
@@ -151,9 +143,7 @@ fn plain(data_type: &DataType) -> String {
 
 fn entry_types(entries: &FieldRef) -> Option<(&DataType, &DataType)> {
     match entries.data_type() {
-        DataType::Struct(fields) if fields.len() == 2 => {
-            Some((fields[0].data_type(), fields[1].data_type()))
-        }
+        DataType::Struct(fields) if fields.len() == 2 => Some((fields[0].data_type(), fields[1].data_type())),
         _ => None,
     }
 }
@@ -165,67 +155,42 @@ fn fits(from: &DataType, to: &DataType) -> bool {
         (DataType::Dictionary(_, values), _) => fits(values, to),
         (_, DataType::Float64 | DataType::Float32) => from.is_numeric(),
         // `row_number() - 1` is a decimal without places: an unsigned and a signed integer have no wider one.
-        (_, DataType::Int64 | DataType::Int32) => {
-            from.is_integer() || matches!(from, DataType::Decimal128(_, 0))
-        }
+        (_, DataType::Int64 | DataType::Int32) => from.is_integer() || matches!(from, DataType::Decimal128(_, 0)),
         (_, DataType::Utf8) => from.is_string(),
-        (DataType::List(a) | DataType::LargeList(a), DataType::List(b)) => {
-            fits(a.data_type(), b.data_type())
-        }
-        (DataType::Map(a, _) | DataType::List(a), DataType::Map(b, _)) => {
-            match (entry_types(a), entry_types(b)) {
-                (Some((key_a, value_a)), Some((key_b, value_b))) => {
-                    fits(key_a, key_b) && fits(value_a, value_b)
-                }
-                _ => false,
-            }
-        }
+        (DataType::List(a) | DataType::LargeList(a), DataType::List(b)) => fits(a.data_type(), b.data_type()),
+        (DataType::Map(a, _) | DataType::List(a), DataType::Map(b, _)) => match (entry_types(a), entry_types(b)) {
+            (Some((key_a, value_a)), Some((key_b, value_b))) => fits(key_a, key_b) && fits(value_a, value_b),
+            _ => false,
+        },
         _ => from == to,
     }
 }
 
 /// Turns the column of a batch into the table's type; `None` where the recipe does not return it.
-pub(crate) fn conform(
-    recipe: &str,
-    batch: &RecordBatch,
-    column: &OutputColumn,
-) -> Result<Option<ArrayRef>> {
+pub(crate) fn conform(recipe: &str, batch: &RecordBatch, column: &OutputColumn) -> Result<Option<ArrayRef>> {
     let Some(array) = batch.column_by_name(column.name) else {
         return Ok(None);
     };
-    convert(array, &column.data_type)
-        .map(Some)
-        .map_err(|error| {
-            Error::invalid(format!("recipe {recipe}, column {}: {error}", column.name))
-                .with("expected", plain(&column.data_type))
-        })
+    convert(array, &column.data_type).map(Some).map_err(|error| {
+        Error::invalid(format!("recipe {recipe}, column {}: {error}", column.name))
+            .with("expected", plain(&column.data_type))
+    })
 }
 
 fn convert(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     // A value that does not fit is an error here, never a null.
-    let strict = CastOptions {
-        safe: false,
-        ..CastOptions::default()
-    };
+    let strict = CastOptions { safe: false, ..CastOptions::default() };
     let DataType::Map(entries, sorted) = to else {
         return Ok(cast_with_options(array, to, &strict)?);
     };
     let (offsets, structs, nulls) = match array.data_type() {
         DataType::Map(_, _) => {
             let map = array.as_map();
-            (
-                map.offsets().clone(),
-                map.entries().clone(),
-                map.nulls().cloned(),
-            )
+            (map.offsets().clone(), map.entries().clone(), map.nulls().cloned())
         }
         DataType::List(_) => {
             let list = array.as_list::<i32>();
-            (
-                list.offsets().clone(),
-                list.values().as_struct().clone(),
-                list.nulls().cloned(),
-            )
+            (list.offsets().clone(), list.values().as_struct().clone(), list.nulls().cloned())
         }
         _ => return Ok(cast_with_options(array, to, &strict)?),
     };
@@ -238,13 +203,7 @@ fn convert(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
         .map(|(field, values)| Ok(cast_with_options(values, field.data_type(), &strict)?))
         .collect::<Result<Vec<_>>>()?;
     let structs = StructArray::try_new(fields.clone(), converted, None)?;
-    Ok(Arc::new(MapArray::try_new(
-        Arc::clone(entries),
-        offsets,
-        structs,
-        nulls,
-        *sorted,
-    )?))
+    Ok(Arc::new(MapArray::try_new(Arc::clone(entries), offsets, structs, nulls, *sorted)?))
 }
 
 #[cfg(test)]
@@ -260,12 +219,7 @@ mod tests {
     }
 
     fn returned(fields: &[(&str, DataType)]) -> Schema {
-        Schema::new(
-            fields
-                .iter()
-                .map(|(name, ty)| Field::new(*name, ty.clone(), true))
-                .collect::<Vec<_>>(),
-        )
+        Schema::new(fields.iter().map(|(name, ty)| Field::new(*name, ty.clone(), true)).collect::<Vec<_>>())
     }
 
     #[test]
@@ -275,10 +229,7 @@ mod tests {
             &returned(&[
                 ("value", DataType::Int64),
                 ("rollout_id", DataType::Utf8View),
-                (
-                    "score_ids",
-                    DataType::List(Arc::new(Field::new("item", DataType::Utf8, true))),
-                ),
+                ("score_ids", DataType::List(Arc::new(Field::new("item", DataType::Utf8, true)))),
                 ("components", DataType::Null),
             ]),
         )
@@ -289,60 +240,29 @@ mod tests {
 
     #[test]
     fn a_missing_an_extra_and_a_wrong_column_are_named_with_what_was_expected() {
-        let message = |fields: &[(&str, DataType)]| {
-            output_of(&recipe(), &returned(fields))
-                .unwrap_err()
-                .to_string()
-        };
+        let message = |fields: &[(&str, DataType)]| output_of(&recipe(), &returned(fields)).unwrap_err().to_string();
         let id = ("rollout_id", DataType::Utf8);
-        assert_eq!(
-            message(std::slice::from_ref(&id)),
-            "recipe r does not return column value; expected double"
-        );
+        assert_eq!(message(std::slice::from_ref(&id)), "recipe r does not return column value; expected double");
         assert_eq!(
             message(&[id.clone(), ("value", DataType::Utf8)]),
             "recipe r returns column value as string; expected double"
         );
-        let extra = message(&[
-            id,
-            ("value", DataType::Float64),
-            ("valeu", DataType::Float64),
-        ]);
-        assert!(
-            extra.starts_with("recipe r returns column valeu, which a reward does not have"),
-            "{extra}"
-        );
+        let extra = message(&[id, ("value", DataType::Float64), ("valeu", DataType::Float64)]);
+        assert!(extra.starts_with("recipe r returns column valeu, which a reward does not have"), "{extra}");
     }
 
     #[test]
     fn values_are_converted_and_an_overflow_is_an_error() {
         let batch = RecordBatch::try_from_iter([
-            (
-                "rollout_id",
-                Arc::new(StringViewArray::from(vec!["a"])) as ArrayRef,
-            ),
-            (
-                "baseline_count",
-                Arc::new(Int64Array::from(vec![1_i64 << 40])) as ArrayRef,
-            ),
+            ("rollout_id", Arc::new(StringViewArray::from(vec!["a"])) as ArrayRef),
+            ("baseline_count", Arc::new(Int64Array::from(vec![1_i64 << 40])) as ArrayRef),
             ("value", Arc::new(Float64Array::from(vec![0.5])) as ArrayRef),
         ])
         .unwrap();
-        let column = |name, data_type| OutputColumn {
-            name,
-            data_type,
-            required: true,
-        };
-        let ids = conform("r", &batch, &column("rollout_id", DataType::Utf8))
-            .unwrap()
-            .unwrap();
+        let column = |name, data_type| OutputColumn { name, data_type, required: true };
+        let ids = conform("r", &batch, &column("rollout_id", DataType::Utf8)).unwrap().unwrap();
         assert_eq!(ids.data_type(), &DataType::Utf8);
-        let error = conform("r", &batch, &column("baseline_count", DataType::Int32))
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.starts_with("recipe r, column baseline_count"),
-            "{error}"
-        );
+        let error = conform("r", &batch, &column("baseline_count", DataType::Int32)).unwrap_err().to_string();
+        assert!(error.starts_with("recipe r, column baseline_count"), "{error}");
     }
 }

@@ -45,10 +45,7 @@ impl ContentDigest {
 
     /// Returns the digest as text.
     pub(crate) fn text(&self) -> String {
-        format!(
-            "sha256-sum:{}",
-            hex(self.sum.iter().flat_map(|word| word.to_le_bytes()))
-        )
+        format!("sha256-sum:{}", hex(self.sum.iter().flat_map(|word| word.to_le_bytes())))
     }
 }
 

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, Int64Array, ListBuilder, RecordBatch, StringArray, StringBuilder,
-    TimestampMicrosecondArray, new_null_array,
+    ArrayRef, Int64Array, ListBuilder, RecordBatch, StringArray, StringBuilder, TimestampMicrosecondArray,
+    new_null_array,
 };
 use arrow::compute::cast;
 use async_trait::async_trait;
@@ -28,11 +28,7 @@ pub(crate) fn new_id(prefix: &str, now_us: i64) -> String {
 }
 
 /// Makes stored rows of a table from some of its columns; the others are null.
-pub(crate) fn table_batch(
-    table: &Table,
-    rows: usize,
-    mut columns: BTreeMap<&str, ArrayRef>,
-) -> Result<RecordBatch> {
+pub(crate) fn table_batch(table: &Table, rows: usize, mut columns: BTreeMap<&str, ArrayRef>) -> Result<RecordBatch> {
     let schema = table.physical();
     let arrays = schema
         .fields()
@@ -42,18 +38,11 @@ pub(crate) fn table_batch(
                 return Ok(new_null_array(field.data_type(), rows));
             };
             // Lists differ in the name or the nullability of their items, nothing else.
-            if array.data_type() == field.data_type() {
-                Ok(array)
-            } else {
-                Ok(cast(&array, field.data_type())?)
-            }
+            if array.data_type() == field.data_type() { Ok(array) } else { Ok(cast(&array, field.data_type())?) }
         })
         .collect::<Result<_>>()?;
     if let Some(name) = columns.keys().next() {
-        return Err(Error::corrupt(format!(
-            "table {} has no column {name}",
-            table.name
-        )));
+        return Err(Error::corrupt(format!("table {} has no column {name}", table.name)));
     }
     Ok(RecordBatch::try_new(schema, arrays)?)
 }
@@ -75,12 +64,8 @@ pub(crate) fn functions_used(plan: &LogicalPlan) -> Result<BTreeMap<&'static str
             })
         })
     })?;
-    let ours = rollbook_functions::functions()
-        .iter()
-        .filter(|function| names.contains(function.name));
-    Ok(ours
-        .map(|function| (function.name, function.version))
-        .collect())
+    let ours = rollbook_functions::functions().iter().filter(|function| names.contains(function.name));
+    Ok(ours.map(|function| (function.name, function.version)).collect())
 }
 
 /// One row of `derivations`.
@@ -99,12 +84,7 @@ pub(crate) struct Derivation {
 
 impl Derivation {
     /// Starts the record of a run of a recipe that begins now.
-    pub(crate) fn start(
-        session: &Session,
-        recipe: &Recipe,
-        name: Option<&str>,
-        run_id: Option<&str>,
-    ) -> Self {
+    pub(crate) fn start(session: &Session, recipe: &Recipe, name: Option<&str>, run_id: Option<&str>) -> Self {
         let now = session.lake().now_us();
         Self {
             id: new_id("derivation", now),
@@ -122,11 +102,8 @@ impl Derivation {
     fn batch(&self, recipe: &Recipe, bindings: &Bindings) -> Result<RecordBatch> {
         let table = table("derivations")?;
         let text = |value: Option<&str>| Arc::new(StringArray::from(vec![value])) as ArrayRef;
-        let long = |value: u64| -> ArrayRef {
-            Arc::new(Int64Array::from(vec![
-                i64::try_from(value).unwrap_or(i64::MAX),
-            ]))
-        };
+        let long =
+            |value: u64| -> ArrayRef { Arc::new(Int64Array::from(vec![i64::try_from(value).unwrap_or(i64::MAX)])) };
         let functions = serde_json::to_string(&self.functions).unwrap_or_default();
         let group_key = (recipe.kind() != crate::recipe::Kind::Build).then(|| bindings.group_key());
         let columns = BTreeMap::from([
@@ -163,8 +140,7 @@ pub(crate) fn times(micros: i64, rows: usize) -> ArrayRef {
 
 /// Finds a table of the schema.
 pub(crate) fn table(name: &str) -> Result<&'static Table> {
-    rollbook_schema::table(name)
-        .ok_or_else(|| Error::corrupt(format!("the schema has no table {name}")))
+    rollbook_schema::table(name).ok_or_else(|| Error::corrupt(format!("the schema has no table {name}")))
 }
 
 /// The files of one derivation, made visible in one commit.
@@ -180,11 +156,7 @@ impl Publication {
             file.derivation_id = Some(derivation_id.to_owned());
         }
         if !files.is_empty() {
-            self.changes.push(Change {
-                table: table.to_owned(),
-                add: files,
-                remove: Vec::new(),
-            });
+            self.changes.push(Change { table: table.to_owned(), add: files, remove: Vec::new() });
         }
     }
 

@@ -10,9 +10,7 @@ use futures::TryStreamExt;
 
 use crate::error::{Error, Result};
 use crate::recipe::columns::{OutputColumn, output_of};
-use crate::recipe::derivation::{
-    Derivation, Publication, functions_used, table, table_batch, times,
-};
+use crate::recipe::derivation::{Derivation, Publication, functions_used, table, table_batch, times};
 use crate::recipe::parameter::Bindings;
 use crate::recipe::rows::Rows;
 use crate::recipe::scope::{Scope, bind, make_checks, plan_query};
@@ -53,39 +51,20 @@ pub struct Derived {
 }
 
 /// Runs a reward recipe and records its rows.
-pub async fn run_reward(
-    session: &Session,
-    recipe: &Recipe,
-    options: &DeriveOptions,
-) -> Result<Derived> {
+pub async fn run_reward(session: &Session, recipe: &Recipe, options: &DeriveOptions) -> Result<Derived> {
     let bindings = bind(recipe, Kind::Reward, &options.parameters)?;
     let scope = Scope::new(session, options.run.as_deref()).await?;
-    let derivation = Derivation::start(
-        session,
-        recipe,
-        options.name.as_deref(),
-        options.run.as_deref(),
-    );
+    let derivation = Derivation::start(session, recipe, options.name.as_deref(), options.run.as_deref());
     derive(session, recipe, &bindings, &scope, derivation).await
 }
 
 /// Runs a credit recipe over the rewards that `reward` names (`NAME` or `NAME@DERIVATION_ID`) and records its rows.
-pub async fn run_credit(
-    session: &Session,
-    recipe: &Recipe,
-    reward: &str,
-    options: &DeriveOptions,
-) -> Result<Derived> {
+pub async fn run_credit(session: &Session, recipe: &Recipe, reward: &str, options: &DeriveOptions) -> Result<Derived> {
     let bindings = bind(recipe, Kind::Credit, &options.parameters)?;
     let scope = Scope::new(session, options.run.as_deref()).await?;
     let upstream = Upstream::find(session, "rewards", reward, options.run.as_deref()).await?;
     let scope = scope.with_upstream("reward", &upstream)?;
-    let mut derivation = Derivation::start(
-        session,
-        recipe,
-        options.name.as_deref(),
-        options.run.as_deref(),
-    );
+    let mut derivation = Derivation::start(session, recipe, options.name.as_deref(), options.run.as_deref());
     derivation.upstream_ids.clone_from(&upstream.derivation_ids);
     derive(session, recipe, &bindings, &scope, derivation).await
 }
@@ -102,11 +81,7 @@ async fn derive(
     let output = output_of(recipe, inner.schema().as_arrow())?;
     derivation.functions = functions_used(&inner)?;
     let plan = complete(session, recipe, bindings, scope, inner, &output).await?;
-    let table = table(if recipe.kind() == Kind::Reward {
-        "rewards"
-    } else {
-        "credits"
-    })?;
+    let table = table(if recipe.kind() == Kind::Reward { "rewards" } else { "credits" })?;
     let mut writer = session.lake().writer(table);
     let mut rows = Rows::new(recipe, output);
     let mut stream = session.frame(plan)?.execute_stream().await?;
@@ -116,14 +91,8 @@ async fn derive(
         }
         let mut columns = rows.columns(&batch)?;
         let count = batch.num_rows();
-        columns.insert(
-            "name",
-            Arc::new(StringArray::from(vec![derivation.name.as_str(); count])),
-        );
-        columns.insert(
-            "derivation_id",
-            Arc::new(StringArray::from(vec![derivation.id.as_str(); count])),
-        );
+        columns.insert("name", Arc::new(StringArray::from(vec![derivation.name.as_str(); count])));
+        columns.insert("derivation_id", Arc::new(StringArray::from(vec![derivation.id.as_str(); count])));
         columns.insert("created_at", times(derivation.created_at, count));
         writer.write(&table_batch(table, count, columns)?).await?;
     }
@@ -138,9 +107,7 @@ async fn derive(
     derivation.content_digest = rows.content.text();
     let mut publication = Publication::default();
     publication.add(&table.name, &derivation.id, writer.finish().await?);
-    let (n, warnings) = publication
-        .publish(session.lake(), recipe, bindings, &derivation)
-        .await?;
+    let (n, warnings) = publication.publish(session.lake(), recipe, bindings, &derivation).await?;
     let mut notes = rows.notes();
     notes.extend(warnings);
     Ok(Derived::new(derivation, None, n, notes))
@@ -160,12 +127,7 @@ impl Derived {
     }
 
     /// Tells what a build has made.
-    pub(crate) fn of_build(
-        derivation: Derivation,
-        build_id: String,
-        n: u64,
-        notes: Vec<String>,
-    ) -> Self {
+    pub(crate) fn of_build(derivation: Derivation, build_id: String, n: u64, notes: Vec<String>) -> Self {
         Self::new(derivation, Some(build_id), n, notes)
     }
 }
@@ -185,11 +147,7 @@ async fn complete(
     output: &[OutputColumn],
 ) -> Result<LogicalPlan> {
     // A reward keeps the value of the group key; the rows of a credit lie under the rollout's recorded group.
-    let group = if recipe.kind() == Kind::Reward {
-        "CAST($group_key AS VARCHAR)"
-    } else {
-        "group_id"
-    };
+    let group = if recipe.kind() == Kind::Reward { "CAST($group_key AS VARCHAR)" } else { "group_id" };
     let members = format!(
         "SELECT run_id AS {RUN}, rollout_id AS rollbook_rollout, step AS {STEP}, {group} AS {GROUP} FROM rollouts"
     );
@@ -204,20 +162,13 @@ async fn complete(
         (vec!["rollout_id"], vec!["rollbook_rollout"])
     };
     let columns = |names: Vec<&str>| names.into_iter().map(Column::from_name).collect::<Vec<_>>();
-    builder = builder.join(
-        members,
-        JoinType::Left,
-        (columns(left), columns(right)),
-        None,
-    )?;
+    builder = builder.join(members, JoinType::Left, (columns(left), columns(right)), None)?;
     let run = if has_run { "run_id" } else { RUN };
     let mut order = vec![run, STEP, GROUP, "rollout_id"];
     if output.iter().any(|column| column.name == "call_id") {
         order.push("call_id");
     }
-    let order = order
-        .into_iter()
-        .map(|name| col(Column::from_name(name)).sort(true, false));
+    let order = order.into_iter().map(|name| col(Column::from_name(name)).sort(true, false));
     Ok(builder.sort(order)?.build()?)
 }
 
@@ -226,9 +177,7 @@ async fn only_run(session: &Session, recipe: &Recipe, scope: &Scope) -> Result<(
     if scope.run.is_some() {
         return Ok(());
     }
-    let runs = session
-        .collect("SELECT DISTINCT run_id FROM rollouts LIMIT 2")
-        .await?;
+    let runs = session.collect("SELECT DISTINCT run_id FROM rollouts LIMIT 2").await?;
     if text_column(&runs, 0)?.len() > 1 {
         return Err(Error::invalid(format!(
             "recipe {} does not return run_id, and the lake holds several runs: name one, or return the column",

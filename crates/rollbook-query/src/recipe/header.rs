@@ -35,9 +35,7 @@ impl Kind {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        [Self::Reward, Self::Credit, Self::Build]
-            .into_iter()
-            .find(|kind| kind.as_str() == text)
+        [Self::Reward, Self::Credit, Self::Build].into_iter().find(|kind| kind.as_str() == text)
     }
 }
 
@@ -83,17 +81,11 @@ pub(crate) fn parse_header(name: &str, text: &str) -> Result<Header> {
         checks: Vec::new(),
     };
     for entry in entries(name, text)? {
-        let at = |message: String| {
-            Error::invalid(format!("recipe {name}, line {}: {message}", entry.line))
-        };
+        let at = |message: String| Error::invalid(format!("recipe {name}, line {}: {message}", entry.line));
         match entry.tag {
             "kind" => {
                 let word = entry.text.trim();
-                let known = || {
-                    at(format!(
-                        "unknown kind `{word}`: it is reward, credit or build"
-                    ))
-                };
+                let known = || at(format!("unknown kind `{word}`: it is reward, credit or build"));
                 kind = Some(Kind::parse(word).ok_or_else(known)?);
             }
             "name" => header.name = Some(entry.text.trim().to_owned()),
@@ -102,15 +94,8 @@ pub(crate) fn parse_header(name: &str, text: &str) -> Result<Header> {
             "source" => header.source = Some(entry.prose()),
             "param" => {
                 let parameter = parse_parameter(&entry.prose()).map_err(at)?;
-                if header
-                    .parameters
-                    .iter()
-                    .any(|known| known.name == parameter.name)
-                {
-                    return Err(at(format!(
-                        "parameter `{}` is declared twice",
-                        parameter.name
-                    )));
+                if header.parameters.iter().any(|known| known.name == parameter.name) {
+                    return Err(at(format!("parameter `{}` is declared twice", parameter.name)));
                 }
                 header.parameters.push(parameter);
             }
@@ -140,15 +125,8 @@ fn entries<'a>(name: &str, text: &'a str) -> Result<Vec<Entry<'a>>> {
             break;
         };
         if let Some(tagged) = comment.trim_start().strip_prefix('@') {
-            let (tag, rest) = tagged
-                .split_once(char::is_whitespace)
-                .unwrap_or((tagged, ""));
-            entries.push(Entry {
-                line: index + 1,
-                tag,
-                text: rest.trim().to_owned(),
-                below: Vec::new(),
-            });
+            let (tag, rest) = tagged.split_once(char::is_whitespace).unwrap_or((tagged, ""));
+            entries.push(Entry { line: index + 1, tag, text: rest.trim().to_owned(), below: Vec::new() });
         } else if let Some(entry) = entries.last_mut() {
             entry.below.push((index, comment));
         }
@@ -164,12 +142,7 @@ fn entries<'a>(name: &str, text: &'a str) -> Result<Vec<Entry<'a>>> {
 impl Entry<'_> {
     fn prose(&self) -> String {
         let mut words = vec![self.text.as_str()];
-        words.extend(
-            self.below
-                .iter()
-                .map(|(_, line)| line.trim())
-                .filter(|line| !line.is_empty()),
-        );
+        words.extend(self.below.iter().map(|(_, line)| line.trim()).filter(|line| !line.is_empty()));
         words.join(" ")
     }
 
@@ -185,10 +158,7 @@ impl Entry<'_> {
             }
             sql.push('\n');
         }
-        Ok(Check {
-            message: self.text.clone(),
-            sql,
-        })
+        Ok(Check { message: self.text.clone(), sql })
     }
 }
 
@@ -203,22 +173,11 @@ fn parse_parameter(text: &str) -> Result<Parameter, String> {
     let (Some(name), Some(type_name), None) = (words.next(), words.next(), words.next()) else {
         return Err("a parameter is declared as `NAME TYPE [= DEFAULT] [: DOC]`".to_owned());
     };
-    let ty = ParameterType::parse(type_name).ok_or_else(|| {
-        format!(
-            "unknown type `{type_name}` of parameter `{name}`: {}",
-            ParameterType::LIST
-        )
-    })?;
-    let parameter = Parameter {
-        name: name.to_owned(),
-        ty,
-        default,
-        doc: doc.trim().to_owned(),
-    };
+    let ty = ParameterType::parse(type_name)
+        .ok_or_else(|| format!("unknown type `{type_name}` of parameter `{name}`: {}", ParameterType::LIST))?;
+    let parameter = Parameter { name: name.to_owned(), ty, default, doc: doc.trim().to_owned() };
     if let Some(default) = &parameter.default {
-        parameter
-            .value(default)
-            .map_err(|message| format!("default of parameter `{name}`: {message}"))?;
+        parameter.value(default).map_err(|message| format!("default of parameter `{name}`: {message}"))?;
     }
     Ok(parameter)
 }
@@ -237,11 +196,7 @@ mod tests {
         assert_eq!(header.kind, Kind::Credit);
         assert_eq!(header.doc, "First line second line.");
         assert_eq!(header.formula.as_deref(), Some("r - mean"));
-        let names: Vec<_> = header
-            .parameters
-            .iter()
-            .map(|p| (p.name.as_str(), p.default.as_deref()))
-            .collect();
+        let names: Vec<_> = header.parameters.iter().map(|p| (p.name.as_str(), p.default.as_deref())).collect();
         assert_eq!(names, [("eps", Some("1e-6")), ("weights", None)]);
         assert_eq!(header.parameters[0].doc, "added to the std: always");
     }
@@ -249,10 +204,7 @@ mod tests {
     #[test]
     fn a_check_keeps_the_lines_of_the_file() {
         let header = parse_header("x", TEXT).unwrap();
-        assert_eq!(
-            header.checks[0].message,
-            "rollout {rollout_id} is scored twice"
-        );
+        assert_eq!(header.checks[0].message, "rollout {rollout_id} is scored twice");
         let lines: Vec<_> = header.checks[0].sql.lines().collect();
         assert_eq!(lines[7], "     SELECT rollout_id");
         assert!(lines[9].is_empty());
@@ -263,13 +215,8 @@ mod tests {
         let message = |text: &str| parse_header("x", text).unwrap_err().to_string();
         assert!(message("SELECT 1").contains("has no header"));
         assert!(message("-- @doc d\nSELECT 1").contains("does not say what it makes"));
-        assert!(
-            message("-- @kind reward\n-- @param a float64\n")
-                .contains("line 2: unknown type `float64`")
-        );
-        assert!(
-            message("-- @kind reward\n-- @param a long = x\n").contains("default of parameter `a`")
-        );
+        assert!(message("-- @kind reward\n-- @param a float64\n").contains("line 2: unknown type `float64`"));
+        assert!(message("-- @kind reward\n-- @param a long = x\n").contains("default of parameter `a`"));
         assert!(message("-- @kind sample\n").contains("unknown kind `sample`"));
     }
 }

@@ -40,9 +40,7 @@ pub use parameter::{Parameter, ParameterType};
 
 pub(crate) use columns::{OutputColumn, conform, list_of, output_of};
 pub(crate) use content::{ContentDigest, hex};
-pub(crate) use derivation::{
-    Derivation, Publication, functions_used, new_id, table, table_batch, times,
-};
+pub(crate) use derivation::{Derivation, Publication, functions_used, new_id, table, table_batch, times};
 pub(crate) use parameter::Bindings;
 pub(crate) use scope::{Scope, bind, make_checks, plan_query};
 pub(crate) use upstream::{Upstream, quoted, text_column};
@@ -67,12 +65,7 @@ impl Recipe {
     pub fn parse(name: &str, text: &str) -> Result<Self> {
         let mut header = parse_header(name, text)?;
         let name = header.name.clone().unwrap_or_else(|| name.to_owned());
-        if header
-            .parameters
-            .iter()
-            .all(|parameter| parameter.name != GROUP_KEY)
-            && header.kind != Kind::Build
-        {
+        if header.parameters.iter().all(|parameter| parameter.name != GROUP_KEY) && header.kind != Kind::Build {
             header.parameters.push(Parameter {
                 name: GROUP_KEY.to_owned(),
                 ty: ParameterType::Expression,
@@ -86,13 +79,7 @@ impl Recipe {
             .iter()
             .map(|check| Ok((check.message.clone(), parse_query(&name, &check.sql)?)))
             .collect::<Result<_>>()?;
-        Ok(Self {
-            name,
-            text: text.to_owned(),
-            header,
-            query,
-            checks,
-        })
+        Ok(Self { name, text: text.to_owned(), header, query, checks })
     }
 
     /// Returns the name it goes by.

@@ -41,16 +41,9 @@ impl ParameterType {
     }
 
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        [
-            Self::Double,
-            Self::Long,
-            Self::Boolean,
-            Self::String,
-            Self::Json,
-            Self::Expression,
-        ]
-        .into_iter()
-        .find(|ty| ty.as_str() == text)
+        [Self::Double, Self::Long, Self::Boolean, Self::String, Self::Json, Self::Expression]
+            .into_iter()
+            .find(|ty| ty.as_str() == text)
     }
 }
 
@@ -95,18 +88,16 @@ impl Parameter {
                 let value = text.parse::<f64>().ok().filter(|value| value.is_finite());
                 ScalarValue::Float64(Some(value.ok_or_else(wrong)?))
             }
-            ParameterType::Long => ScalarValue::Int64(Some(
-                text.parse()
-                    .map_err(|error| format!("{}: {error}", wrong()))?,
-            )),
-            ParameterType::Boolean => ScalarValue::Boolean(Some(
-                text.parse()
-                    .map_err(|error| format!("{}: {error}", wrong()))?,
-            )),
+            ParameterType::Long => {
+                ScalarValue::Int64(Some(text.parse().map_err(|error| format!("{}: {error}", wrong()))?))
+            }
+            ParameterType::Boolean => {
+                ScalarValue::Boolean(Some(text.parse().map_err(|error| format!("{}: {error}", wrong()))?))
+            }
             ParameterType::String => ScalarValue::Utf8(Some(unquote(text))),
             ParameterType::Json => {
-                let json: serde_json::Value = serde_json::from_str(&unquote(text))
-                    .map_err(|error| format!("{}: {error}", wrong()))?;
+                let json: serde_json::Value =
+                    serde_json::from_str(&unquote(text)).map_err(|error| format!("{}: {error}", wrong()))?;
                 ScalarValue::Utf8(Some(json.to_string()))
             }
         }))
@@ -115,10 +106,7 @@ impl Parameter {
 
 /// Takes the quotes of a SQL text literal away, where it has them: `'a'` and `a` are the same value.
 fn unquote(text: &str) -> String {
-    match text
-        .strip_prefix('\'')
-        .and_then(|rest| rest.strip_suffix('\''))
-    {
+    match text.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\'')) {
         Some(inner) => inner.replace("''", "'"),
         None => text.to_owned(),
     }
@@ -135,37 +123,24 @@ pub(crate) const GROUP_KEY: &str = "group_key";
 
 impl Bindings {
     /// Binds each declared parameter to the given value or its default.
-    pub(crate) fn new(
-        recipe: &str,
-        declared: &[Parameter],
-        given: &BTreeMap<String, String>,
-    ) -> Result<Self> {
+    pub(crate) fn new(recipe: &str, declared: &[Parameter], given: &BTreeMap<String, String>) -> Result<Self> {
         for name in given.keys() {
             if !declared.iter().any(|parameter| &parameter.name == name) {
-                return Err(Error::invalid(format!(
-                    "recipe {recipe} has no parameter `{name}`; {}",
-                    known(declared)
-                )));
+                return Err(Error::invalid(format!("recipe {recipe} has no parameter `{name}`; {}", known(declared))));
             }
         }
         let mut values = BTreeMap::new();
         for parameter in declared {
-            let text = given
-                .get(&parameter.name)
-                .or(parameter.default.as_ref())
-                .ok_or_else(|| {
-                    Error::invalid(format!(
-                        "recipe {recipe} needs parameter `{}` ({}); {}",
-                        parameter.name,
-                        parameter.ty.as_str(),
-                        known(declared)
-                    ))
-                })?;
-            let bound = parameter.value(text).map_err(|message| {
+            let text = given.get(&parameter.name).or(parameter.default.as_ref()).ok_or_else(|| {
                 Error::invalid(format!(
-                    "recipe {recipe}, parameter `{}`: {message}",
-                    parameter.name
+                    "recipe {recipe} needs parameter `{}` ({}); {}",
+                    parameter.name,
+                    parameter.ty.as_str(),
+                    known(declared)
                 ))
+            })?;
+            let bound = parameter.value(text).map_err(|message| {
+                Error::invalid(format!("recipe {recipe}, parameter `{}`: {message}", parameter.name))
             })?;
             values.insert(parameter.name.clone(), bound);
         }
@@ -187,10 +162,7 @@ impl Bindings {
 
     /// Returns what the session needs to plan a recipe with these values.
     pub(crate) fn plan_options(&self) -> PlanOptions {
-        let mut options = PlanOptions {
-            deterministic: true,
-            ..PlanOptions::default()
-        };
+        let mut options = PlanOptions { deterministic: true, ..PlanOptions::default() };
         for (name, bound) in &self.values {
             let name = name.clone();
             match bound {
@@ -204,18 +176,14 @@ impl Bindings {
     /// Returns the values as one JSON object, in the order of their names, without the group key.
     pub(crate) fn to_json(&self) -> String {
         let values = self.values.iter().filter(|(name, _)| *name != GROUP_KEY);
-        let object: serde_json::Map<_, _> = values
-            .map(|(name, bound)| (name.clone(), json_value(bound)))
-            .collect();
+        let object: serde_json::Map<_, _> = values.map(|(name, bound)| (name.clone(), json_value(bound))).collect();
         serde_json::Value::Object(object).to_string()
     }
 }
 
 fn json_value(bound: &Bound) -> serde_json::Value {
     match bound {
-        Bound::Expression(text) | Bound::Literal(ScalarValue::Utf8(Some(text))) => {
-            text.as_str().into()
-        }
+        Bound::Expression(text) | Bound::Literal(ScalarValue::Utf8(Some(text))) => text.as_str().into(),
         Bound::Literal(ScalarValue::Float64(Some(value))) => (*value).into(),
         Bound::Literal(ScalarValue::Int64(Some(value))) => (*value).into(),
         Bound::Literal(ScalarValue::Boolean(Some(value))) => (*value).into(),
@@ -244,12 +212,7 @@ mod tests {
     use super::*;
 
     fn parameter(ty: ParameterType) -> Parameter {
-        Parameter {
-            name: "p".to_owned(),
-            ty,
-            default: None,
-            doc: String::new(),
-        }
+        Parameter { name: "p".to_owned(), ty, default: None, doc: String::new() }
     }
 
     fn utf8(value: &str) -> ScalarValue {
@@ -266,11 +229,7 @@ mod tests {
     #[case(ParameterType::String, "'it''s'", utf8("it's"))]
     #[case(ParameterType::String, "NULL", ScalarValue::Utf8(None))]
     #[case(ParameterType::Json, "{\"b\": 1, \"a\": 2}", utf8("{\"b\":1,\"a\":2}"))]
-    fn a_value_becomes_a_typed_literal(
-        #[case] ty: ParameterType,
-        #[case] text: &str,
-        #[case] value: ScalarValue,
-    ) {
+    fn a_value_becomes_a_typed_literal(#[case] ty: ParameterType, #[case] text: &str, #[case] value: ScalarValue) {
         assert_eq!(parameter(ty).value(text), Ok(Bound::Literal(value)));
     }
 
@@ -290,30 +249,14 @@ mod tests {
     #[test]
     fn unknown_and_missing_parameters_list_the_known_ones() {
         let declared = [
-            Parameter {
-                default: Some("1e-6".to_owned()),
-                ..parameter(ParameterType::Double)
-            },
-            Parameter {
-                name: "weights".to_owned(),
-                ..parameter(ParameterType::Json)
-            },
+            Parameter { default: Some("1e-6".to_owned()), ..parameter(ParameterType::Double) },
+            Parameter { name: "weights".to_owned(), ..parameter(ParameterType::Json) },
         ];
         let given = |name: &str| BTreeMap::from([(name.to_owned(), "{}".to_owned())]);
-        let unknown = Bindings::new("r", &declared, &given("wieghts"))
-            .unwrap_err()
-            .to_string();
-        assert_eq!(
-            unknown,
-            "recipe r has no parameter `wieghts`; its parameters are p double = 1e-6, weights json"
-        );
-        let missing = Bindings::new("r", &declared, &BTreeMap::new())
-            .unwrap_err()
-            .to_string();
-        assert!(
-            missing.starts_with("recipe r needs parameter `weights` (json)"),
-            "{missing}"
-        );
+        let unknown = Bindings::new("r", &declared, &given("wieghts")).unwrap_err().to_string();
+        assert_eq!(unknown, "recipe r has no parameter `wieghts`; its parameters are p double = 1e-6, weights json");
+        let missing = Bindings::new("r", &declared, &BTreeMap::new()).unwrap_err().to_string();
+        assert!(missing.starts_with("recipe r needs parameter `weights` (json)"), "{missing}");
         let bound = Bindings::new("r", &declared, &given("weights")).unwrap();
         assert_eq!(bound.to_json(), r#"{"p":1e-6,"weights":"{}"}"#);
     }

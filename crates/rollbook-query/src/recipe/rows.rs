@@ -27,12 +27,7 @@ pub(super) struct Rows<'a> {
 impl<'a> Rows<'a> {
     pub(super) fn new(recipe: &'a Recipe, output: Vec<OutputColumn>) -> Self {
         let mut hashed = vec!["run_id", "step", "group_id"];
-        hashed.extend(
-            output
-                .iter()
-                .map(|column| column.name)
-                .filter(|name| *name != "run_id"),
-        );
+        hashed.extend(output.iter().map(|column| column.name).filter(|name| *name != "run_id"));
         if recipe.kind() == Kind::Credit {
             hashed.extend(["quantity", "level"]);
             hashed.dedup();
@@ -48,10 +43,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    pub(super) fn columns(
-        &mut self,
-        batch: &RecordBatch,
-    ) -> Result<BTreeMap<&'static str, ArrayRef>> {
+    pub(super) fn columns(&mut self, batch: &RecordBatch) -> Result<BTreeMap<&'static str, ArrayRef>> {
         let mut columns: BTreeMap<&'static str, ArrayRef> = BTreeMap::new();
         for column in &self.output {
             if let Some(array) = conform(self.recipe.name(), batch, column)? {
@@ -59,10 +51,7 @@ impl<'a> Rows<'a> {
             }
         }
         let given = |name: &str| {
-            batch
-                .column_by_name(name)
-                .cloned()
-                .ok_or_else(|| Error::corrupt(format!("the plan lost column {name}")))
+            batch.column_by_name(name).cloned().ok_or_else(|| Error::corrupt(format!("the plan lost column {name}")))
         };
         columns.insert("step", cast(&given(STEP)?, &DataType::Int64)?);
         columns.insert("group_id", cast(&given(GROUP)?, &DataType::Utf8)?);
@@ -75,9 +64,7 @@ impl<'a> Rows<'a> {
         }
         self.count_missing(&columns);
         let hashed = RecordBatch::try_from_iter_with_nullable(
-            columns
-                .iter()
-                .map(|(name, array)| (*name, Arc::clone(array), true)),
+            columns.iter().map(|(name, array)| (*name, Arc::clone(array), true)),
         )?;
         self.content.add(&hashed, &self.hashed)?;
         Ok(columns)
@@ -93,9 +80,7 @@ impl<'a> Rows<'a> {
         let recipe = self.recipe.name();
         for row in 0..rows {
             let Some(rollout) = text("rollout_id", row) else {
-                return Err(Error::invalid(format!(
-                    "recipe {recipe} returns a row whose rollout_id is null"
-                )));
+                return Err(Error::invalid(format!("recipe {recipe} returns a row whose rollout_id is null")));
             };
             let Some(run) = text("run_id", row) else {
                 return Err(Error::invalid(format!(
@@ -104,9 +89,7 @@ impl<'a> Rows<'a> {
             };
             let key = (Some(run), rollout, text("call_id", row));
             if self.last.as_ref() == Some(&key) {
-                let call = key
-                    .2
-                    .map_or_else(String::new, |call| format!(" call {call}"));
+                let call = key.2.map_or_else(String::new, |call| format!(" call {call}"));
                 return Err(Error::invalid(format!(
                     "recipe {recipe} returns two rows for rollout {}{call}: it must return one",
                     key.1
@@ -118,28 +101,17 @@ impl<'a> Rows<'a> {
     }
 
     /// One quantity and one level a derivation; they default to the advantage of a rollout.
-    fn check_credit(
-        &mut self,
-        columns: &mut BTreeMap<&'static str, ArrayRef>,
-        rows: usize,
-    ) -> Result<()> {
+    fn check_credit(&mut self, columns: &mut BTreeMap<&'static str, ArrayRef>, rows: usize) -> Result<()> {
         for (name, default) in [("quantity", "advantage"), ("level", "rollout")] {
-            columns
-                .entry(name)
-                .or_insert_with(|| Arc::new(StringArray::from(vec![default; rows])));
+            columns.entry(name).or_insert_with(|| Arc::new(StringArray::from(vec![default; rows])));
         }
         let recipe = self.recipe.name();
         for row in 0..rows {
             let text = |name: &str| {
                 let array = columns.get(name).map(AsArray::as_string::<i32>);
-                array
-                    .filter(|array| array.is_valid(row))
-                    .map(|array| array.value(row).to_owned())
+                array.filter(|array| array.is_valid(row)).map(|array| array.value(row).to_owned())
             };
-            let pair = (
-                text("quantity").unwrap_or_default(),
-                text("level").unwrap_or_default(),
-            );
+            let pair = (text("quantity").unwrap_or_default(), text("level").unwrap_or_default());
             let known = ["advantage", "return", "weight"].contains(&pair.0.as_str())
                 && ["rollout", "call", "token"].contains(&pair.1.as_str());
             if !known {
@@ -153,11 +125,7 @@ impl<'a> Rows<'a> {
                 return Err(Error::invalid(format!(
                     "recipe {recipe} returns level {} {} call_id for rollout {}",
                     pair.1,
-                    if pair.1 == "rollout" {
-                        "with a"
-                    } else {
-                        "without"
-                    },
+                    if pair.1 == "rollout" { "with a" } else { "without" },
                     text("rollout_id").unwrap_or_default()
                 )));
             }
@@ -176,17 +144,13 @@ impl<'a> Rows<'a> {
         let Some(values) = columns.get("value") else {
             return;
         };
-        let reasons = columns
-            .get("exclusion_reason")
-            .map(AsArray::as_string::<i32>);
+        let reasons = columns.get("exclusion_reason").map(AsArray::as_string::<i32>);
         let tokens = columns.get("token_values");
         for row in (0..values.len()).filter(|row| values.is_null(*row)) {
             if tokens.is_some_and(|tokens| tokens.is_valid(row)) {
                 continue;
             }
-            let reason = reasons
-                .filter(|reasons| reasons.is_valid(row))
-                .map_or("no reason", |r| r.value(row));
+            let reason = reasons.filter(|reasons| reasons.is_valid(row)).map_or("no reason", |r| r.value(row));
             *self.without_value.entry(reason.to_owned()).or_default() += 1;
         }
     }
@@ -197,20 +161,9 @@ impl<'a> Rows<'a> {
             return Vec::new();
         }
         if self.recipe.kind() == Kind::Credit {
-            return vec![format!(
-                "{total} of {} rows have no value",
-                self.content.rows()
-            )];
+            return vec![format!("{total} of {} rows have no value", self.content.rows())];
         }
-        let reasons: Vec<_> = self
-            .without_value
-            .iter()
-            .map(|(reason, count)| format!("{reason}: {count}"))
-            .collect();
-        vec![format!(
-            "{total} of {} rows have no value ({})",
-            self.content.rows(),
-            reasons.join(", ")
-        )]
+        let reasons: Vec<_> = self.without_value.iter().map(|(reason, count)| format!("{reason}: {count}")).collect();
+        vec![format!("{total} of {} rows have no value ({})", self.content.rows(), reasons.join(", "))]
     }
 }

@@ -33,26 +33,16 @@ impl Scope {
                 .await
                 .and_then(|batches| text_column(&batches, 0))?;
             if !known.iter().any(|known| known == run) {
-                let known = if known.is_empty() {
-                    "none".to_owned()
-                } else {
-                    known.join(", ")
-                };
-                return Err(Error::not_found(format!(
-                    "the lake has no run {run}; its runs are {known}"
-                )));
+                let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+                return Err(Error::not_found(format!("the lake has no run {run}; its runs are {known}")));
             }
         }
-        Ok(Self {
-            tables: BTreeMap::new(),
-            run: run.map(str::to_owned),
-        })
+        Ok(Self { tables: BTreeMap::new(), run: run.map(str::to_owned) })
     }
 
     /// Adds the upstream under the name that recipes know it by.
     pub(crate) fn with_upstream(mut self, name: &str, upstream: &Upstream) -> Result<Self> {
-        self.tables
-            .insert(name.to_owned(), parse_query(name, &upstream.view_sql()?)?);
+        self.tables.insert(name.to_owned(), parse_query(name, &upstream.view_sql()?)?);
         Ok(self)
     }
 
@@ -82,11 +72,7 @@ async fn has_run(session: &Session, table: &str) -> bool {
 }
 
 /// Binds the parameters of a recipe of the wanted kind.
-pub(crate) fn bind(
-    recipe: &Recipe,
-    kind: Kind,
-    parameters: &BTreeMap<String, String>,
-) -> Result<Bindings> {
+pub(crate) fn bind(recipe: &Recipe, kind: Kind, parameters: &BTreeMap<String, String>) -> Result<Bindings> {
     if recipe.kind() != kind {
         let made = recipe.kind().as_str();
         return Err(Error::invalid(format!(
@@ -111,28 +97,17 @@ pub(crate) async fn plan_query(
     session
         .plan(statement, &bindings.plan_options())
         .await
-        .map_err(|error| {
-            Error::new(error.kind(), format!("recipe {}: {error}", recipe.name())).caused_by(error)
-        })
+        .map_err(|error| Error::new(error.kind(), format!("recipe {}: {error}", recipe.name())).caused_by(error))
 }
 
 /// Makes the checks a recipe asks for; the first row that one finds is the error.
-pub(crate) async fn make_checks(
-    session: &Session,
-    recipe: &Recipe,
-    bindings: &Bindings,
-    scope: &Scope,
-) -> Result<()> {
+pub(crate) async fn make_checks(session: &Session, recipe: &Recipe, bindings: &Bindings, scope: &Scope) -> Result<()> {
     for (message, query) in &recipe.checks {
         let plan = plan_query(session, recipe, query, bindings, scope).await?;
         let mut rows = session.frame(plan)?.execute_stream().await?;
         while let Some(batch) = rows.try_next().await? {
             if batch.num_rows() > 0 {
-                return Err(Error::invalid(format!(
-                    "recipe {}: {}",
-                    recipe.name(),
-                    filled(message, &batch)?
-                )));
+                return Err(Error::invalid(format!("recipe {}: {}", recipe.name(), filled(message, &batch)?)));
             }
         }
     }
@@ -145,11 +120,7 @@ fn filled(message: &str, batch: &RecordBatch) -> Result<String> {
     for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
         let texts = cast(column, &DataType::Utf8)?;
         let texts = texts.as_string::<i32>();
-        let text = if texts.is_null(0) {
-            "null"
-        } else {
-            texts.value(0)
-        };
+        let text = if texts.is_null(0) { "null" } else { texts.value(0) };
         filled = filled.replace(&format!("{{{}}}", field.name()), text);
     }
     Ok(filled)

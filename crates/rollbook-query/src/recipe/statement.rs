@@ -42,19 +42,13 @@ fn located(recipe: &str, error: &Error) -> Error {
         Some((what, line.trim(), column.trim()))
     });
     match place {
-        Some((what, line, column)) => Error::invalid(format!(
-            "recipe {recipe}, line {line}, column {column}: {what}"
-        )),
+        Some((what, line, column)) => Error::invalid(format!("recipe {recipe}, line {line}, column {column}: {what}")),
         None => Error::invalid(format!("recipe {recipe}: {message}")),
     }
 }
 
 /// Replaces tables by queries over them, so that a recipe sees only the rows it may, under the names it knows.
-pub(crate) fn narrow(
-    recipe: &str,
-    query: &mut Query,
-    scopes: &BTreeMap<String, Query>,
-) -> Result<()> {
+pub(crate) fn narrow(recipe: &str, query: &mut Query, scopes: &BTreeMap<String, Query>) -> Result<()> {
     let mut narrowing = Narrowing { recipe, scopes };
     match VisitMut::visit(query, &mut narrowing) {
         ControlFlow::Break(error) => Err(error),
@@ -69,10 +63,7 @@ pub(crate) fn relations(query: &mut Query) -> Vec<String> {
         type Break = ();
 
         fn post_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
-            if let TableFactor::Table {
-                name, args: None, ..
-            } = factor
-            {
+            if let TableFactor::Table { name, args: None, .. } = factor {
                 self.0.extend(plain_name(name));
             }
             ControlFlow::Continue(())
@@ -109,18 +100,10 @@ impl VisitorMut for Narrowing<'_> {
 
     // After the children: the query that is put in is not walked, so the table inside it stays.
     fn post_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Error> {
-        let TableFactor::Table {
-            name,
-            alias,
-            args: None,
-            ..
-        } = factor
-        else {
+        let TableFactor::Table { name, alias, args: None, .. } = factor else {
             return ControlFlow::Continue(());
         };
-        let Some((known, scope)) =
-            plain_name(name).and_then(|name| self.scopes.get_key_value(&name))
-        else {
+        let Some((known, scope)) = plain_name(name).and_then(|name| self.scopes.get_key_value(&name)) else {
             return ControlFlow::Continue(());
         };
         let alias = alias.take().unwrap_or_else(|| TableAlias {
@@ -145,11 +128,7 @@ fn plain_name(name: &ObjectName) -> Option<String> {
         return None;
     };
     let ident = part.as_ident()?;
-    Some(if ident.quote_style.is_some() {
-        ident.value.clone()
-    } else {
-        ident.value.to_lowercase()
-    })
+    Some(if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() })
 }
 
 #[cfg(test)]
@@ -158,23 +137,13 @@ mod tests {
 
     #[test]
     fn a_syntax_error_names_line_and_column_of_the_file() {
-        let message = parse_query("r", "-- @kind reward\nSELECT\n  a b c\nFROM x")
-            .unwrap_err()
-            .to_string();
-        assert!(
-            message.starts_with("recipe r, line 3, column 7: "),
-            "{message}"
-        );
+        let message = parse_query("r", "-- @kind reward\nSELECT\n  a b c\nFROM x").unwrap_err().to_string();
+        assert!(message.starts_with("recipe r, line 3, column 7: "), "{message}");
     }
 
     #[test]
     fn only_one_select_is_a_recipe() {
-        assert!(
-            parse_query("r", "DROP TABLE x")
-                .unwrap_err()
-                .to_string()
-                .contains("must be one SELECT")
-        );
+        assert!(parse_query("r", "DROP TABLE x").unwrap_err().to_string().contains("must be one SELECT"));
         assert!(parse_query("r", "SELECT 1; SELECT 2").is_err());
     }
 
@@ -182,11 +151,8 @@ mod tests {
     fn tables_are_narrowed_under_their_names() {
         let scope = parse_query("r", "SELECT * FROM scores WHERE run_id = 'a'").unwrap();
         let scopes = BTreeMap::from([("scores".to_owned(), scope)]);
-        let mut query = parse_query(
-            "r",
-            "WITH s AS (SELECT * FROM scores) SELECT * FROM s JOIN SCORES AS t USING (x)",
-        )
-        .unwrap();
+        let mut query =
+            parse_query("r", "WITH s AS (SELECT * FROM scores) SELECT * FROM s JOIN SCORES AS t USING (x)").unwrap();
         assert_eq!(relations(&mut query), ["scores", "s", "scores"]);
         narrow("r", &mut query, &scopes).unwrap();
         assert_eq!(
@@ -194,13 +160,7 @@ mod tests {
             "WITH s AS (SELECT * FROM (SELECT * FROM scores WHERE run_id = 'a') AS scores) \
              SELECT * FROM s JOIN (SELECT * FROM scores WHERE run_id = 'a') AS t USING(x)"
         );
-        let mut hidden =
-            parse_query("r", "WITH scores AS (SELECT 1) SELECT * FROM scores").unwrap();
-        assert!(
-            narrow("r", &mut hidden, &scopes)
-                .unwrap_err()
-                .to_string()
-                .contains("WITH scores hides")
-        );
+        let mut hidden = parse_query("r", "WITH scores AS (SELECT 1) SELECT * FROM scores").unwrap();
+        assert!(narrow("r", &mut hidden, &scopes).unwrap_err().to_string().contains("WITH scores hides"));
     }
 }

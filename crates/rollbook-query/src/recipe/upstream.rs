@@ -35,37 +35,22 @@ pub(crate) fn text_column(batches: &[RecordBatch], column: usize) -> Result<Vec<
     for batch in batches {
         let texts = cast(batch.column(column), &DataType::Utf8)?;
         let texts = texts.as_string::<i32>();
-        values.extend(
-            (0..texts.len())
-                .filter(|row| texts.is_valid(*row))
-                .map(|row| texts.value(row).to_owned()),
-        );
+        values.extend((0..texts.len()).filter(|row| texts.is_valid(*row)).map(|row| texts.value(row).to_owned()));
     }
     Ok(values)
 }
 
 impl Upstream {
     /// Finds the rows that `spec` names, of one run or of all.
-    pub(crate) async fn find(
-        session: &Session,
-        table: &'static str,
-        spec: &str,
-        run: Option<&str>,
-    ) -> Result<Self> {
+    pub(crate) async fn find(session: &Session, table: &'static str, spec: &str, run: Option<&str>) -> Result<Self> {
         let (name, id) = match spec.rsplit_once('@') {
             Some((name, id)) => (name, Some(id)),
             None => (spec, None),
         };
         let wanted = [("name", Some(name)), ("derivation_id", id), ("run_id", run)];
-        let wanted = wanted
-            .iter()
-            .filter_map(|(column, value)| Some(format!("{column} = {}", quoted((*value)?))));
+        let wanted = wanted.iter().filter_map(|(column, value)| Some(format!("{column} = {}", quoted((*value)?))));
         let condition = wanted.collect::<Vec<_>>().join(" AND ");
-        let from = if id.is_some() {
-            format!("{table}_history")
-        } else {
-            table.to_owned()
-        };
+        let from = if id.is_some() { format!("{table}_history") } else { table.to_owned() };
         let found = session
             .collect(&format!(
                 "SELECT derivation_id, count(*) FROM {from} WHERE {condition} GROUP BY derivation_id ORDER BY 1"
@@ -75,29 +60,12 @@ impl Upstream {
             return Err(Self::missing(session, table, spec, run).await?);
         }
         let derivation_ids = text_column(&found, 0)?;
-        Ok(Self {
-            table,
-            from,
-            condition,
-            name: name.to_owned(),
-            derivation_ids,
-        })
+        Ok(Self { table, from, condition, name: name.to_owned(), derivation_ids })
     }
 
-    async fn missing(
-        session: &Session,
-        table: &str,
-        spec: &str,
-        run: Option<&str>,
-    ) -> Result<Error> {
-        let scope = run.map_or_else(String::new, |run| {
-            format!(" WHERE run_id = {}", quoted(run))
-        });
-        let known = session
-            .collect(&format!(
-                "SELECT DISTINCT name FROM {table}{scope} ORDER BY 1 LIMIT 20"
-            ))
-            .await?;
+    async fn missing(session: &Session, table: &str, spec: &str, run: Option<&str>) -> Result<Error> {
+        let scope = run.map_or_else(String::new, |run| format!(" WHERE run_id = {}", quoted(run)));
+        let known = session.collect(&format!("SELECT DISTINCT name FROM {table}{scope} ORDER BY 1 LIMIT 20")).await?;
         let known = text_column(&known, 0)?;
         let kind = table.trim_end_matches('s');
         let place = run.map_or_else(|| "the lake".to_owned(), |run| format!("run {run}"));
@@ -106,10 +74,7 @@ impl Upstream {
         } else {
             format!("its {table} are {}", known.join(", "))
         };
-        Ok(Error::not_found(format!(
-            "{place} has no {kind} {spec} at snapshot {}; {hint}",
-            session.snapshot().n
-        )))
+        Ok(Error::not_found(format!("{place} has no {kind} {spec} at snapshot {}; {hint}", session.snapshot().n)))
     }
 
     /// Returns the query behind `reward` or `credit`: the upstream's rows of training rollouts, with the columns of the
@@ -118,22 +83,14 @@ impl Upstream {
         let columns = |table: &str| -> Result<Vec<String>> {
             let table = rollbook_schema::table(table)
                 .ok_or_else(|| Error::corrupt(format!("the schema has no table {table}")))?;
-            Ok(table
-                .logical()
-                .fields()
-                .iter()
-                .map(|field| field.name().clone())
-                .collect())
+            Ok(table.logical().fields().iter().map(|field| field.name().clone()).collect())
         };
         let own = columns(self.table)?;
         let mut seen: BTreeSet<String> = own.iter().cloned().collect();
         seen.insert("revision".to_owned());
         let mut selected: Vec<String> = own.iter().map(|name| format!("w.{name}")).collect();
         selected.extend(
-            columns("rollouts")?
-                .into_iter()
-                .filter(|name| !seen.contains(name))
-                .map(|name| format!("r.{name}")),
+            columns("rollouts")?.into_iter().filter(|name| !seen.contains(name)).map(|name| format!("r.{name}")),
         );
         Ok(format!(
             "SELECT {} FROM (SELECT * FROM {} WHERE {}) AS w LEFT JOIN rollouts AS r \

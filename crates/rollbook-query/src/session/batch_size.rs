@@ -44,12 +44,7 @@ fn row_bytes(scan: &TableScan) -> u64 {
     let Some(table) = provider.downcast_ref::<LakeTable>() else {
         return 0;
     };
-    table.row_bytes(
-        scan.projected_schema
-            .fields()
-            .iter()
-            .map(|field| field.name().as_str()),
-    )
+    table.row_bytes(scan.projected_schema.fields().iter().map(|field| field.name().as_str()))
 }
 
 #[cfg(test)]

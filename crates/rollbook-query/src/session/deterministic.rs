@@ -12,18 +12,10 @@ use datafusion::logical_expr::{AggregateUDF, Expr, ExprSchemable, LogicalPlan, V
 use crate::error::{Error, Result};
 
 /// Aggregates over floats whose result depends on the order of the rows, by the start of their names.
-const INEXACT: [&str; 7] = [
-    "stddev", "var_", "variance", "covar", "corr", "regr_", "approx_",
-];
+const INEXACT: [&str; 7] = ["stddev", "var_", "variance", "covar", "corr", "regr_", "approx_"];
 
 /// Aggregates that keep rows in the order they come, and so need an `ORDER BY` inside.
-const ORDERED: [&str; 5] = [
-    "array_agg",
-    "string_agg",
-    "first_value",
-    "last_value",
-    "nth_value",
-];
+const ORDERED: [&str; 5] = ["array_agg", "string_agg", "first_value", "last_value", "nth_value"];
 
 /// Refuses what is not a pure function of the lake, and makes float sums and averages exact.
 pub(super) fn make_deterministic(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
@@ -32,9 +24,7 @@ pub(super) fn make_deterministic(plan: LogicalPlan, state: &SessionState) -> Res
         sum: state.aggregate_functions().get("exact_sum").map(Arc::clone),
         avg: state.aggregate_functions().get("exact_avg").map(Arc::clone),
     };
-    Ok(plan
-        .transform_up_with_subqueries(|node| exact.node(node))?
-        .data)
+    Ok(plan.transform_up_with_subqueries(|node| exact.node(node))?.data)
 }
 
 /// Refuses functions whose result is not decided by their arguments.
@@ -44,11 +34,7 @@ pub(super) fn verify(plan: &LogicalPlan) -> Result<()> {
         node.apply_expressions(|expr| {
             expr.apply(|expr| {
                 refused = refusal(expr);
-                Ok(if refused.is_some() {
-                    TreeNodeRecursion::Stop
-                } else {
-                    TreeNodeRecursion::Continue
-                })
+                Ok(if refused.is_some() { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
             })
         })
     })?;
@@ -66,22 +52,16 @@ fn refusal(expr: &Expr) -> Option<Error> {
                 call.func.name()
             )))
         }
-        Expr::AggregateFunction(call) => unordered(
-            call.func.name(),
-            call.params.order_by.is_empty(),
-            call.func.signature().volatility,
-        ),
+        Expr::AggregateFunction(call) => {
+            unordered(call.func.name(), call.params.order_by.is_empty(), call.func.signature().volatility)
+        }
         Expr::WindowFunction(call) => match &call.fun {
-            WindowFunctionDefinition::AggregateUDF(udf) => unordered(
-                udf.name(),
-                call.params.order_by.is_empty(),
-                udf.signature().volatility,
-            ),
-            WindowFunctionDefinition::WindowUDF(udf) => unordered(
-                udf.name(),
-                call.params.order_by.is_empty(),
-                udf.signature().volatility,
-            ),
+            WindowFunctionDefinition::AggregateUDF(udf) => {
+                unordered(udf.name(), call.params.order_by.is_empty(), udf.signature().volatility)
+            }
+            WindowFunctionDefinition::WindowUDF(udf) => {
+                unordered(udf.name(), call.params.order_by.is_empty(), udf.signature().volatility)
+            }
         },
         _ => None,
     }
@@ -99,9 +79,7 @@ fn unordered(name: &str, no_order: bool, volatility: Volatility) -> Option<Error
         )));
     }
     (no_order && ORDERED.contains(&name)).then(|| {
-        Error::invalid(format!(
-            "{name}() needs an ORDER BY here: the order in which rows arrive is not defined"
-        ))
+        Error::invalid(format!("{name}() needs an ORDER BY here: the order in which rows arrive is not defined"))
     })
 }
 
@@ -124,17 +102,9 @@ impl Exact {
             let name = expr.schema_name().to_string();
             let done = expr.transform_up(|expr| Ok(self.expr(expr, &schema)))?;
             // The column keeps its name, so that nodes above still find it.
-            Ok(if done.transformed {
-                done.update_data(|expr| expr.alias(name))
-            } else {
-                done
-            })
+            Ok(if done.transformed { done.update_data(|expr| expr.alias(name)) } else { done })
         })?;
-        if rewritten.transformed {
-            rewritten.map_data(LogicalPlan::recompute_schema)
-        } else {
-            Ok(rewritten)
-        }
+        if rewritten.transformed { rewritten.map_data(LogicalPlan::recompute_schema) } else { Ok(rewritten) }
     }
 
     fn expr(&self, expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
@@ -157,12 +127,7 @@ impl Exact {
         }
     }
 
-    fn instead_of(
-        &self,
-        name: &str,
-        argument: Option<&Expr>,
-        schema: &DFSchema,
-    ) -> Option<Arc<AggregateUDF>> {
+    fn instead_of(&self, name: &str, argument: Option<&Expr>, schema: &DFSchema) -> Option<Arc<AggregateUDF>> {
         let exact = match name {
             "sum" => self.sum.as_ref(),
             "avg" => self.avg.as_ref(),
@@ -175,10 +140,5 @@ impl Exact {
 fn is_float(argument: Option<&Expr>, schema: &DFSchema) -> bool {
     argument
         .and_then(|argument| argument.get_type(schema).ok())
-        .is_some_and(|data_type| {
-            matches!(
-                data_type,
-                DataType::Float16 | DataType::Float32 | DataType::Float64
-            )
-        })
+        .is_some_and(|data_type| matches!(data_type, DataType::Float16 | DataType::Float32 | DataType::Float64))
 }

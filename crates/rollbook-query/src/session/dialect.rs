@@ -77,21 +77,11 @@ impl Dialect for RollbookDialect {
     fn supports_comma_separated_trim(&self) -> bool {
         DUCKDB.supports_comma_separated_trim()
     }
-    fn parse_infix(
-        &self,
-        parser: &mut Parser,
-        left: &Expr,
-        precedence: u8,
-    ) -> Option<Result<Expr, ParserError>> {
+    fn parse_infix(&self, parser: &mut Parser, left: &Expr, precedence: u8) -> Option<Result<Expr, ParserError>> {
         let build: fn(Box<Expr>, Box<Expr>) -> Expr =
             if parser.parse_keywords(&[Keyword::IS, Keyword::DISTINCT, Keyword::FROM]) {
                 Expr::IsDistinctFrom
-            } else if parser.parse_keywords(&[
-                Keyword::IS,
-                Keyword::NOT,
-                Keyword::DISTINCT,
-                Keyword::FROM,
-            ]) {
+            } else if parser.parse_keywords(&[Keyword::IS, Keyword::NOT, Keyword::DISTINCT, Keyword::FROM]) {
                 Expr::IsNotDistinctFrom
             } else {
                 return None;

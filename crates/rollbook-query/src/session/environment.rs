@@ -25,10 +25,7 @@ pub(super) fn context(lake: &Lake, options: &SessionOptions) -> Result<SessionCo
         .with_default_features()
         .build();
     let names: Vec<String> = state.table_functions().keys().cloned().collect();
-    for name in names
-        .iter()
-        .filter(|name| !TABLE_FUNCTIONS.contains(&name.as_str()))
-    {
+    for name in names.iter().filter(|name| !TABLE_FUNCTIONS.contains(&name.as_str())) {
         state.deregister_udtf(name)?;
     }
     let mut context = SessionContext::new_with_state(state);

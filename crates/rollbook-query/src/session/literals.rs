@@ -20,10 +20,7 @@ pub(super) fn substitute(
 ) -> Result<()> {
     let mut replacements = BTreeMap::new();
     for (name, value) in params {
-        replacements.insert(
-            name.as_str(),
-            literal(value).map_err(|error| error.with("parameter", name))?,
-        );
+        replacements.insert(name.as_str(), literal(value).map_err(|error| error.with("parameter", name))?);
     }
     for (name, sql) in expressions {
         let expr = parse_expression(sql).map_err(|error| error.with("parameter", name))?;
@@ -68,15 +65,8 @@ impl VisitorMut for Substitution<'_> {
             return ControlFlow::Continue(());
         }
         let known: Vec<&str> = self.replacements.keys().copied().collect();
-        let known = if known.is_empty() {
-            "none".to_owned()
-        } else {
-            known.join(", ")
-        };
-        ControlFlow::Break(
-            Error::invalid(format!("parameter {text} has no value"))
-                .with("parameters given", known),
-        )
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        ControlFlow::Break(Error::invalid(format!("parameter {text} has no value")).with("parameters given", known))
     }
 }
 
@@ -91,9 +81,7 @@ fn text(value: &ScalarValue) -> Result<String> {
     }
     Ok(match value {
         ScalarValue::Boolean(Some(b)) => b.to_string(),
-        ScalarValue::Utf8(Some(s))
-        | ScalarValue::LargeUtf8(Some(s))
-        | ScalarValue::Utf8View(Some(s)) => quoted(s),
+        ScalarValue::Utf8(Some(s)) | ScalarValue::LargeUtf8(Some(s)) | ScalarValue::Utf8View(Some(s)) => quoted(s),
         ScalarValue::Float64(Some(v)) => float(*v),
         ScalarValue::Float32(Some(v)) => float(f64::from(*v)),
         ScalarValue::List(list) => {
@@ -111,11 +99,7 @@ fn text(value: &ScalarValue) -> Result<String> {
             let values = entries.column(1);
             map_text(keys.as_ref(), values.as_ref())?
         }
-        number => format!(
-            "CAST({} AS {})",
-            quoted(&number.to_string()),
-            type_name(&number.data_type())?
-        ),
+        number => format!("CAST({} AS {})", quoted(&number.to_string()), type_name(&number.data_type())?),
     })
 }
 
@@ -124,11 +108,7 @@ fn map_text(keys: &dyn Array, values: &dyn Array) -> Result<String> {
         let items = (0..array.len())
             .map(|index| text(&ScalarValue::try_from_array(array, index)?))
             .collect::<Result<Vec<_>>>()?;
-        Ok(format!(
-            "CAST([{}] AS {}[])",
-            items.join(", "),
-            type_name(array.data_type())?
-        ))
+        Ok(format!("CAST([{}] AS {}[])", items.join(", "), type_name(array.data_type())?))
     };
     Ok(format!("map({}, {})", list(keys)?, list(values)?))
 }
@@ -144,23 +124,17 @@ fn quoted(text: &str) -> String {
 
 fn type_name(data_type: &DataType) -> Result<String> {
     Ok(match data_type {
-        DataType::Null | DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => {
-            "VARCHAR".to_owned()
-        }
+        DataType::Null | DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => "VARCHAR".to_owned(),
         DataType::Boolean => "BOOLEAN".to_owned(),
         DataType::Int8 | DataType::Int16 | DataType::Int32 => "INT".to_owned(),
-        DataType::Int64
-        | DataType::UInt8
-        | DataType::UInt16
-        | DataType::UInt32
-        | DataType::UInt64 => "BIGINT".to_owned(),
+        DataType::Int64 | DataType::UInt8 | DataType::UInt16 | DataType::UInt32 | DataType::UInt64 => {
+            "BIGINT".to_owned()
+        }
         DataType::Float32 | DataType::Float64 => "DOUBLE".to_owned(),
         DataType::Timestamp(..) => "TIMESTAMP".to_owned(),
         DataType::List(field) => format!("{}[]", type_name(field.data_type())?),
         other => {
-            return Err(Error::invalid(format!(
-                "a parameter cannot have the type {other}"
-            )));
+            return Err(Error::invalid(format!("a parameter cannot have the type {other}")));
         }
     })
 }
@@ -172,10 +146,7 @@ mod tests {
 
     fn run(sql: &str, params: &[(&str, ScalarValue)]) -> Result<String> {
         let mut statement = super::super::parse::parse(sql)?;
-        let params = params
-            .iter()
-            .map(|(k, v)| ((*k).to_owned(), v.clone()))
-            .collect();
+        let params = params.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect();
         substitute(&mut statement, &params, &BTreeMap::new())?;
         match statement {
             Statement::Statement(inner) => Ok(inner.to_string()),
@@ -187,17 +158,10 @@ mod tests {
     fn a_value_becomes_a_literal_of_its_type() {
         let sql = run(
             "SELECT $a, $b, $c",
-            &[
-                ("a", ScalarValue::from("x'y")),
-                ("b", ScalarValue::from(1.5)),
-                ("c", ScalarValue::from(7_i64)),
-            ],
+            &[("a", ScalarValue::from("x'y")), ("b", ScalarValue::from(1.5)), ("c", ScalarValue::from(7_i64))],
         )
         .unwrap();
-        assert_eq!(
-            sql,
-            "SELECT 'x''y', CAST('1.5' AS DOUBLE), CAST('7' AS BIGINT)"
-        );
+        assert_eq!(sql, "SELECT 'x''y', CAST('1.5' AS DOUBLE), CAST('7' AS BIGINT)");
     }
 
     #[test]

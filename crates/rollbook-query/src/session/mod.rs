@@ -22,9 +22,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::catalog::view::ViewTable;
-use datafusion::catalog::{
-    CatalogProvider, MemoryCatalogProvider, MemorySchemaProvider, SchemaProvider,
-};
+use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider, MemorySchemaProvider, SchemaProvider};
 use datafusion::common::ScalarValue;
 use datafusion::dataframe::DataFrame;
 use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder};
@@ -101,13 +99,7 @@ impl Session {
     /// Opens a lake at a snapshot that is already read.
     pub async fn at(lake: &Lake, snapshot: Snapshot, options: SessionOptions) -> Result<Self> {
         let context = environment::context(lake, &options)?;
-        let session = Self {
-            lake: lake.clone(),
-            snapshot,
-            options,
-            context,
-            signatures: arguments::shipped(),
-        };
+        let session = Self { lake: lake.clone(), snapshot, options, context, signatures: arguments::shipped() };
         views::register(&session).await?;
         Ok(session)
     }
@@ -154,26 +146,14 @@ impl Session {
         let catalog = MemoryCatalogProvider::new();
         catalog.register_schema(SCHEMA, Arc::new(schema))?;
         let catalogs = datafusion::catalog::MemoryCatalogProviderList::new();
-        datafusion::catalog::CatalogProviderList::register_catalog(
-            &catalogs,
-            CATALOG.to_owned(),
-            Arc::new(catalog),
-        );
-        let state = SessionStateBuilder::new_from_existing(self.context.state())
-            .with_catalog_list(Arc::new(catalogs))
-            .build();
-        Ok(Self {
-            context: SessionContext::new_with_state(state),
-            ..self.clone()
-        })
+        datafusion::catalog::CatalogProviderList::register_catalog(&catalogs, CATALOG.to_owned(), Arc::new(catalog));
+        let state =
+            SessionStateBuilder::new_from_existing(self.context.state()).with_catalog_list(Arc::new(catalogs)).build();
+        Ok(Self { context: SessionContext::new_with_state(state), ..self.clone() })
     }
 
     /// Plans a statement: parameters, arguments, read-only checks.
-    pub async fn plan(
-        &self,
-        mut statement: Statement,
-        options: &PlanOptions,
-    ) -> Result<LogicalPlan> {
+    pub async fn plan(&self, mut statement: Statement, options: &PlanOptions) -> Result<LogicalPlan> {
         read_only::verify_statement(&statement)?;
         literals::substitute(&mut statement, &options.params, &options.expressions)?;
         arguments::complete(&mut statement, &self.signatures)?;
@@ -182,11 +162,7 @@ impl Session {
         let state = self.context.state();
         let plan = state.statement_to_plan(statement).await?;
         read_only::verify_plan(&plan)?;
-        if options.deterministic {
-            deterministic::make_deterministic(plan, &state)
-        } else {
-            Ok(plan)
-        }
+        if options.deterministic { deterministic::make_deterministic(plan, &state) } else { Ok(plan) }
     }
 
     /// Makes a plan ready to run, in batches that suit the columns it reads.
@@ -194,9 +170,7 @@ impl Session {
         let state = self.context.state();
         let rows = batch_size::for_plan(&plan, &state)?;
         let config = state.config().clone().with_batch_size(rows);
-        let state = SessionStateBuilder::new_from_existing(state)
-            .with_config(config)
-            .build();
+        let state = SessionStateBuilder::new_from_existing(state).with_config(config).build();
         Ok(DataFrame::new(state, plan))
     }
 
@@ -206,15 +180,8 @@ impl Session {
     }
 
     /// Plans a read-only statement whose `$name`s get values.
-    pub async fn sql_with(
-        &self,
-        sql: &str,
-        params: &BTreeMap<String, ScalarValue>,
-    ) -> Result<DataFrame> {
-        let options = PlanOptions {
-            params: params.clone(),
-            ..PlanOptions::default()
-        };
+    pub async fn sql_with(&self, sql: &str, params: &BTreeMap<String, ScalarValue>) -> Result<DataFrame> {
+        let options = PlanOptions { params: params.clone(), ..PlanOptions::default() };
         self.frame(self.plan(parse(sql)?, &options).await?)
     }
 
@@ -238,9 +205,6 @@ impl Session {
 
 impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Session")
-            .field("lake", &self.lake)
-            .field("snapshot", &self.snapshot.n)
-            .finish_non_exhaustive()
+        f.debug_struct("Session").field("lake", &self.lake).field("snapshot", &self.snapshot.n).finish_non_exhaustive()
     }
 }

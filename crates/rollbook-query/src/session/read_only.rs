@@ -33,10 +33,8 @@ pub(super) fn verify_plan(plan: &LogicalPlan) -> Result<()> {
         .with_allow_statements(false)
         .verify_plan(plan)
         .map_err(|source| {
-            Error::unsupported(
-                "Rollbook's SQL only reads: it takes queries, EXPLAIN, SHOW and DESCRIBE",
-            )
-            .caused_by(source)
+            Error::unsupported("Rollbook's SQL only reads: it takes queries, EXPLAIN, SHOW and DESCRIBE")
+                .caused_by(source)
         })
 }
 
@@ -96,11 +94,7 @@ impl Visitor for ReadsOnly {
     }
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<Error> {
-        if query.locks.is_empty() {
-            ControlFlow::Continue(())
-        } else {
-            ControlFlow::Break(refusal("a locking clause"))
-        }
+        if query.locks.is_empty() { ControlFlow::Continue(()) } else { ControlFlow::Break(refusal("a locking clause")) }
     }
 
     fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<Error> {
@@ -112,14 +106,12 @@ impl Visitor for ReadsOnly {
 
     fn pre_visit_relation(&mut self, relation: &ObjectName) -> ControlFlow<Error> {
         match relation.0.as_slice() {
-            [ObjectNamePart::Identifier(ident)] if names_a_file(ident) => {
-                ControlFlow::Break(
-                    Error::unsupported(
-                        "files and URLs cannot be read as tables: import them, then query the lake's tables",
-                    )
-                    .with("name", &ident.value),
+            [ObjectNamePart::Identifier(ident)] if names_a_file(ident) => ControlFlow::Break(
+                Error::unsupported(
+                    "files and URLs cannot be read as tables: import them, then query the lake's tables",
                 )
-            }
+                .with("name", &ident.value),
+            ),
             _ => ControlFlow::Continue(()),
         }
     }

@@ -33,23 +33,15 @@ fn rollout(id: &str, revision: i64, status: &str) -> Value {
 }
 
 async fn rows(session: &Session, sql: &str) -> Vec<RecordBatch> {
-    session
-        .collect(sql)
-        .await
-        .unwrap_or_else(|error| panic!("{sql}: {error}"))
+    session.collect(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"))
 }
 
 async fn table(session: &Session, sql: &str) -> String {
-    pretty_format_batches(&rows(session, sql).await)
-        .unwrap()
-        .to_string()
+    pretty_format_batches(&rows(session, sql).await).unwrap().to_string()
 }
 
 async fn number(session: &Session, sql: &str) -> i64 {
-    rows(session, sql).await[0]
-        .column(0)
-        .as_primitive::<Int64Type>()
-        .value(0)
+    rows(session, sql).await[0].column(0).as_primitive::<Int64Type>().value(0)
 }
 
 async fn chains() -> Scratch {
@@ -116,17 +108,12 @@ async fn anything_but_one_query_is_refused(#[case] sql: &str) {
 #[case("SELECT * FROM range(3)")]
 #[case("SELECT request -> 'model', request ->> 'model' FROM calls")]
 #[case("SELECT * EXCLUDE (request) FROM calls")]
-#[case(
-    "SELECT * FROM calls WHERE call_id IS NOT DISTINCT FROM 'a' AND step IS DISTINCT FROM 1 OR step = 2"
-)]
+#[case("SELECT * FROM calls WHERE call_id IS NOT DISTINCT FROM 'a' AND step IS DISTINCT FROM 1 OR step = 2")]
 #[tokio::test]
 async fn queries_and_questions_run(#[case] sql: &str) {
     let scratch = chains().await;
     let session = scratch.session().await;
-    session
-        .collect(sql)
-        .await
-        .unwrap_or_else(|error| panic!("{sql}: {error}"));
+    session.collect(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
 }
 
 #[tokio::test]
@@ -156,49 +143,22 @@ async fn prompts_and_requests_come_back_as_they_went_in() {
 async fn a_filter_on_a_call_still_finds_its_base() {
     let scratch = chains().await;
     let session = scratch.session().await;
-    let batches = rows(
-        &session,
-        "SELECT prompt_token_ids FROM calls WHERE call_id = 'a-1' AND step = 1",
-    )
-    .await;
+    let batches = rows(&session, "SELECT prompt_token_ids FROM calls WHERE call_id = 'a-1' AND step = 1").await;
     let prompt = batches[0].column(0).as_list::<i32>().value(0);
-    assert_eq!(
-        prompt.as_primitive::<Int32Type>().values(),
-        &[1, 2, 3, 4, 5, 6]
-    );
+    assert_eq!(prompt.as_primitive::<Int32Type>().values(), &[1, 2, 3, 4, 5, 6]);
 }
 
 #[tokio::test]
 async fn the_plan_shows_that_prompts_cost_nothing_unless_asked_for() {
     let scratch = chains().await;
     let session = scratch.session().await;
-    let without = table(
-        &session,
-        "EXPLAIN SELECT call_id, prompt_len FROM calls WHERE step = 1",
-    )
-    .await;
-    assert!(
-        !without.contains("DecodeExec") && !without.contains("prompt_suffix"),
-        "{without}"
-    );
-    let with = table(
-        &session,
-        "EXPLAIN SELECT prompt_token_ids FROM calls WHERE step = 1 AND call_id = 'x'",
-    )
-    .await;
+    let without = table(&session, "EXPLAIN SELECT call_id, prompt_len FROM calls WHERE step = 1").await;
+    assert!(!without.contains("DecodeExec") && !without.contains("prompt_suffix"), "{without}");
+    let with = table(&session, "EXPLAIN SELECT prompt_token_ids FROM calls WHERE step = 1 AND call_id = 'x'").await;
     assert!(with.contains("DecodeExec: columns="), "{with}");
-    let scan = with
-        .lines()
-        .find(|line| line.contains("DataSourceExec"))
-        .unwrap();
-    assert!(
-        scan.contains("predicate=step"),
-        "the rollout's keys go below: {scan}"
-    );
-    assert!(
-        !scan.contains("call_id@") || !scan.contains("call_id = x"),
-        "a call's key does not: {scan}"
-    );
+    let scan = with.lines().find(|line| line.contains("DataSourceExec")).unwrap();
+    assert!(scan.contains("predicate=step"), "the rollout's keys go below: {scan}");
+    assert!(!scan.contains("call_id@") || !scan.contains("call_id = x"), "a call's key does not: {scan}");
 }
 
 #[tokio::test]
@@ -213,11 +173,8 @@ async fn a_plan_with_decoding_survives_being_sent() {
         let context = frame.task_ctx();
         let plan = frame.create_physical_plan().await.unwrap();
         let bytes = physical_plan_to_bytes_with_extension_codec(plan, &PlanCodec).unwrap();
-        let plan =
-            physical_plan_from_bytes_with_extension_codec(&bytes, &context, &PlanCodec).unwrap();
-        let found = datafusion::physical_plan::collect(plan, context.into())
-            .await
-            .unwrap();
+        let plan = physical_plan_from_bytes_with_extension_codec(&bytes, &context, &PlanCodec).unwrap();
+        let found = datafusion::physical_plan::collect(plan, context.into()).await.unwrap();
         let expected = rows(&session, sql).await;
         let text = |batches: &[RecordBatch]| pretty_format_batches(batches).unwrap().to_string();
         assert_eq!(text(&found), text(&expected));
@@ -231,50 +188,22 @@ async fn files_of_other_runs_are_not_opened() {
     other["run_id"] = json!("other");
     scratch.add("calls", json!([other])).await;
     let session = scratch.session().await;
-    let plan = table(
-        &session,
-        "EXPLAIN SELECT call_id FROM calls WHERE run_id = 'other'",
-    )
-    .await;
-    let scan = plan
-        .lines()
-        .find(|line| line.contains("DataSourceExec"))
-        .unwrap();
+    let plan = table(&session, "EXPLAIN SELECT call_id FROM calls WHERE run_id = 'other'").await;
+    let scan = plan.lines().find(|line| line.contains("DataSourceExec")).unwrap();
     assert_eq!(scan.matches(".parquet").count(), 1, "{scan}");
-    assert_eq!(
-        number(
-            &session,
-            "SELECT count(*) FROM calls WHERE run_id = 'other'"
-        )
-        .await,
-        1
-    );
+    assert_eq!(number(&session, "SELECT count(*) FROM calls WHERE run_id = 'other'").await, 1);
 }
 
 #[tokio::test]
 async fn a_keyed_table_shows_the_highest_revision_and_its_history_all() {
     let scratch = Scratch::new().await;
-    scratch
-        .add(
-            "rollouts",
-            json!([rollout("a", 0, "running"), rollout("b", 0, "completed")]),
-        )
-        .await;
+    scratch.add("rollouts", json!([rollout("a", 0, "running"), rollout("b", 0, "completed")])).await;
     let session = scratch.session().await;
     let plan = table(&session, "EXPLAIN SELECT status FROM rollouts").await;
-    assert!(
-        !plan.contains("Window"),
-        "one revision needs no window: {plan}"
-    );
-    scratch
-        .add("rollouts", json!([rollout("a", 1, "completed")]))
-        .await;
+    assert!(!plan.contains("Window"), "one revision needs no window: {plan}");
+    scratch.add("rollouts", json!([rollout("a", 1, "completed")])).await;
     let session = scratch.session().await;
-    let found = table(
-        &session,
-        "SELECT rollout_id, revision, status FROM rollouts ORDER BY rollout_id",
-    )
-    .await;
+    let found = table(&session, "SELECT rollout_id, revision, status FROM rollouts ORDER BY rollout_id").await;
     assert_eq!(
         found,
         "\
@@ -285,10 +214,7 @@ async fn a_keyed_table_shows_the_highest_revision_and_its_history_all() {
 | b          | 0        | completed |
 +------------+----------+-----------+"
     );
-    assert_eq!(
-        number(&session, "SELECT count(*) FROM rollouts_history").await,
-        3
-    );
+    assert_eq!(number(&session, "SELECT count(*) FROM rollouts_history").await, 3);
 }
 
 #[tokio::test]
@@ -296,56 +222,22 @@ async fn the_newest_score_and_derivation_are_shown() {
     let scratch = Scratch::new().await;
     let score = |id: &str, at: &str, value: f64| json!({"run_id": "r", "rollout_id": "a", "score_id": id, "verifier": "v", "value": value, "scored_at": at});
     scratch
-        .add(
-            "scores",
-            json!([
-                score("2", "2026-02-01T00:00:00Z", 2.0),
-                score("1", "2026-01-01T00:00:00Z", 1.0)
-            ]),
-        )
+        .add("scores", json!([score("2", "2026-02-01T00:00:00Z", 2.0), score("1", "2026-01-01T00:00:00Z", 1.0)]))
         .await;
     let reward = |derivation: &str, at: &str, value: f64| json!({"run_id": "r", "name": "n", "rollout_id": "a", "derivation_id": derivation, "created_at": at, "value": value});
-    scratch
-        .add(
-            "rewards",
-            json!([reward("new", "2026-02-01T00:00:00Z", 2.0)]),
-        )
-        .await;
-    scratch
-        .add(
-            "rewards",
-            json!([reward("old", "2026-01-01T00:00:00Z", 1.0)]),
-        )
-        .await;
+    scratch.add("rewards", json!([reward("new", "2026-02-01T00:00:00Z", 2.0)])).await;
+    scratch.add("rewards", json!([reward("old", "2026-01-01T00:00:00Z", 1.0)])).await;
     let session = scratch.session().await;
     let values = |batches: &[RecordBatch]| -> Vec<f64> {
         batches
             .iter()
-            .flat_map(|batch| {
-                batch
-                    .column(0)
-                    .as_primitive::<arrow::datatypes::Float64Type>()
-                    .values()
-                    .to_vec()
-            })
+            .flat_map(|batch| batch.column(0).as_primitive::<arrow::datatypes::Float64Type>().values().to_vec())
             .collect()
     };
-    assert_eq!(
-        values(&rows(&session, "SELECT value FROM scores").await),
-        [2.0]
-    );
-    assert_eq!(
-        values(&rows(&session, "SELECT value FROM rewards").await),
-        [2.0]
-    );
-    assert_eq!(
-        number(&session, "SELECT count(*) FROM scores_history").await,
-        2
-    );
-    assert_eq!(
-        number(&session, "SELECT count(*) FROM rewards_history").await,
-        2
-    );
+    assert_eq!(values(&rows(&session, "SELECT value FROM scores").await), [2.0]);
+    assert_eq!(values(&rows(&session, "SELECT value FROM rewards").await), [2.0]);
+    assert_eq!(number(&session, "SELECT count(*) FROM scores_history").await, 2);
+    assert_eq!(number(&session, "SELECT count(*) FROM rewards_history").await, 2);
 }
 
 #[tokio::test]
@@ -355,26 +247,12 @@ async fn step_and_group_of_early_rows_come_from_their_rollout() {
     early["step"] = Value::Null;
     early["group_id"] = Value::Null;
     scratch.add_unresolved("calls", json!([early])).await;
-    scratch
-        .add("calls", json!([call("b", 0, &[1, 2], &[2])]))
-        .await;
-    scratch
-        .add("rollouts", json!([rollout("a", 0, "running")]))
-        .await;
+    scratch.add("calls", json!([call("b", 0, &[1, 2], &[2])])).await;
+    scratch.add("rollouts", json!([rollout("a", 0, "running")])).await;
     let session = scratch.session().await;
-    assert_eq!(
-        number(
-            &session,
-            "SELECT count(*) FROM calls WHERE step = 1 AND group_id = 'g'"
-        )
-        .await,
-        2
-    );
-    let found = table(
-        &session,
-        "SELECT rollout_id, step, group_id, prompt_token_ids FROM calls ORDER BY rollout_id",
-    )
-    .await;
+    assert_eq!(number(&session, "SELECT count(*) FROM calls WHERE step = 1 AND group_id = 'g'").await, 2);
+    let found =
+        table(&session, "SELECT rollout_id, step, group_id, prompt_token_ids FROM calls ORDER BY rollout_id").await;
     assert_eq!(
         found,
         "\
@@ -394,11 +272,7 @@ async fn every_table_and_view_of_an_empty_lake_can_be_read() {
     assert!(names.len() > 25, "{names:?}");
     for name in names {
         let found = rows(&session, &format!("SELECT * FROM {name}")).await;
-        assert_eq!(
-            found.iter().map(RecordBatch::num_rows).sum::<usize>(),
-            0,
-            "{name}"
-        );
+        assert_eq!(found.iter().map(RecordBatch::num_rows).sum::<usize>(), 0, "{name}");
     }
 }
 
@@ -406,13 +280,7 @@ async fn every_table_and_view_of_an_empty_lake_can_be_read() {
 async fn parameters_are_typed_and_missing_ones_named() {
     let session = Scratch::new().await.session().await;
     let params = BTreeMap::from([("n".to_owned(), ScalarValue::from(3_i64))]);
-    let found = session
-        .sql_with("SELECT $n + 1 AS m", &params)
-        .await
-        .unwrap()
-        .collect()
-        .await
-        .unwrap();
+    let found = session.sql_with("SELECT $n + 1 AS m", &params).await.unwrap().collect().await.unwrap();
     assert_eq!(found[0].column(0).as_primitive::<Int64Type>().value(0), 4);
     let error = session.sql("SELECT $n").await.unwrap_err();
     assert!(error.to_string().contains("$n"), "{error}");
@@ -430,63 +298,30 @@ async fn parameters_are_typed_and_missing_ones_named() {
 #[tokio::test]
 async fn a_recipe_may_not_depend_on_chance_time_or_order(#[case] sql: &str) {
     let session = Scratch::new().await.session().await;
-    let options = PlanOptions {
-        deterministic: true,
-        ..PlanOptions::default()
-    };
-    assert!(
-        session.plan(parse(sql).unwrap(), &options).await.is_err(),
-        "{sql} was planned"
-    );
+    let options = PlanOptions { deterministic: true, ..PlanOptions::default() };
+    assert!(session.plan(parse(sql).unwrap(), &options).await.is_err(), "{sql} was planned");
 }
 
 #[tokio::test]
 async fn float_sums_of_a_recipe_are_exact() {
     let session = Scratch::new().await.session().await;
-    let options = PlanOptions {
-        deterministic: true,
-        ..PlanOptions::default()
-    };
+    let options = PlanOptions { deterministic: true, ..PlanOptions::default() };
     let sql = "SELECT sum(x) AS s, avg(x) AS a, sum(n) AS i FROM (VALUES (1e16, 1), (1.0, 2), (-1e16, 3)) AS t(x, n)";
     let plan = session.plan(parse(sql).unwrap(), &options).await.unwrap();
     let text = plan.display_indent().to_string();
-    assert!(
-        text.contains("exact_sum") && text.contains("exact_avg") && text.contains("sum(t.n)"),
-        "{text}"
-    );
+    assert!(text.contains("exact_sum") && text.contains("exact_avg") && text.contains("sum(t.n)"), "{text}");
     let found = session.frame(plan).unwrap().collect().await.unwrap();
-    assert!(
-        (found[0]
-            .column(0)
-            .as_primitive::<arrow::datatypes::Float64Type>()
-            .value(0)
-            - 1.0)
-            .abs()
-            < f64::EPSILON
-    );
+    assert!((found[0].column(0).as_primitive::<arrow::datatypes::Float64Type>().value(0) - 1.0).abs() < f64::EPSILON);
 }
 
 #[tokio::test]
 async fn a_recipe_sees_its_upstream_as_a_view() {
     let scratch = chains().await;
     let session = scratch.session().await;
-    let plan = session
-        .plan(parse("SELECT 1 AS value").unwrap(), &PlanOptions::default())
-        .await
-        .unwrap();
+    let plan = session.plan(parse("SELECT 1 AS value").unwrap(), &PlanOptions::default()).await.unwrap();
     let inside = session.with_view("reward", plan).unwrap();
-    assert_eq!(
-        number(
-            &inside,
-            "SELECT value + count(*) AS n FROM reward, calls GROUP BY value"
-        )
-        .await,
-        5
-    );
-    assert!(
-        session.sql("SELECT * FROM reward").await.is_err(),
-        "the outer session stays as it was"
-    );
+    assert_eq!(number(&inside, "SELECT value + count(*) AS n FROM reward, calls GROUP BY value").await, 5);
+    assert!(session.sql("SELECT * FROM reward").await.is_err(), "the outer session stays as it was");
 }
 
 #[tokio::test]
@@ -494,19 +329,15 @@ async fn tokens_have_one_row_for_each_output_token() {
     let scratch = Scratch::new().await;
     let mut first = call("a", 0, &[1, 2], &[4, 5, 6]);
     first["sampled_mask"] = json!([true, false, true]);
-    first["policy_spans"] =
-        json!([{"start": 0, "policy_version": 7}, {"start": 2, "policy_version": 8}]);
+    first["policy_spans"] = json!([{"start": 0, "policy_version": 7}, {"start": 2, "policy_version": 8}]);
     let mut silent = call("a", 1, &[1, 2], &[]);
     silent["output_token_ids"] = Value::Null;
     silent["output_logprobs"] = Value::Null;
-    scratch
-        .add("calls", json!([first, silent, call("b", 0, &[1], &[9])]))
-        .await;
-    let signal = json!({"run_id": "r", "rollout_id": "a", "call_id": "a-0", "name": "value", "values": [0.5, null, 1.5]});
+    scratch.add("calls", json!([first, silent, call("b", 0, &[1], &[9])])).await;
+    let signal =
+        json!({"run_id": "r", "rollout_id": "a", "call_id": "a-0", "name": "value", "values": [0.5, null, 1.5]});
     scratch.add("token_signals", json!([signal])).await;
-    scratch
-        .add("builds", json!([{"build_id": "B", "run_id": "r"}]))
-        .await;
+    scratch.add("builds", json!([{"build_id": "B", "run_id": "r"}])).await;
     let segment = json!({"start": 2, "length": 3, "sequence_index": 0, "rollout_id": "a", "call_id": "a-0",
         "source": "output", "source_start": 0, "trained": true});
     scratch
@@ -536,25 +367,9 @@ async fn tokens_have_one_row_for_each_output_token() {
 | b-0     | 0        | 9        | -4.5    | true       | 7              |              |           |             | false   |
 +---------+----------+----------+---------+------------+----------------+--------------+-----------+-------------+---------+"
     );
-    let plan = table(
-        &session,
-        "EXPLAIN SELECT logprob FROM tokens WHERE run_id = 'r'",
-    )
-    .await;
-    assert!(
-        !plan.contains("samples")
-            && !plan.contains("output_token_ids")
-            && plan.contains("TokensExec"),
-        "{plan}"
-    );
-    assert_eq!(
-        number(
-            &session,
-            "SELECT count(*) FROM tokens WHERE rollout_id = 'a' AND trained"
-        )
-        .await,
-        2
-    );
+    let plan = table(&session, "EXPLAIN SELECT logprob FROM tokens WHERE run_id = 'r'").await;
+    assert!(!plan.contains("samples") && !plan.contains("output_token_ids") && plan.contains("TokensExec"), "{plan}");
+    assert_eq!(number(&session, "SELECT count(*) FROM tokens WHERE rollout_id = 'a' AND trained").await, 2);
 }
 
 #[tokio::test]
@@ -574,37 +389,19 @@ async fn transitions_tell_extensions_from_rewrites_without_reading_tokens() {
 | b-0     |                |                |                  |             |
 +---------+----------------+----------------+------------------+-------------+"
     );
-    assert!(
-        !table(&session, &format!("EXPLAIN {sql}"))
-            .await
-            .contains("DecodeExec")
-    );
+    assert!(!table(&session, &format!("EXPLAIN {sql}")).await.contains("DecodeExec"));
     let observed = "SELECT observed_break FROM transitions WHERE call_id = 'a-2'";
-    assert!(
-        table(&session, observed).await.contains("harness"),
-        "its messages start anew"
-    );
-    assert!(
-        table(&session, &format!("EXPLAIN {observed}"))
-            .await
-            .contains("DecodeExec: columns=")
-    );
+    assert!(table(&session, observed).await.contains("harness"), "its messages start anew");
+    assert!(table(&session, &format!("EXPLAIN {observed}")).await.contains("DecodeExec: columns="));
 }
 
 #[tokio::test]
 async fn contexts_join_prompt_and_output() {
     let scratch = chains().await;
     let session = scratch.session().await;
-    let batches = rows(
-        &session,
-        "SELECT context_token_ids FROM contexts WHERE call_id = 'a-1'",
-    )
-    .await;
+    let batches = rows(&session, "SELECT context_token_ids FROM contexts WHERE call_id = 'a-1'").await;
     let context = batches[0].column(0).as_list::<i32>().value(0);
-    assert_eq!(
-        context.as_primitive::<Int32Type>().values(),
-        &[1, 2, 3, 4, 5, 6, 7]
-    );
+    assert_eq!(context.as_primitive::<Int32Type>().values(), &[1, 2, 3, 4, 5, 6, 7]);
 }
 
 #[tokio::test]
@@ -614,14 +411,7 @@ async fn the_contract_says_what_a_rollout_is_good_for_and_why_not_more() {
     bare["logprobs_source"] = Value::Null;
     scratch.add("calls", json!([bare])).await;
     scratch
-        .add(
-            "rollouts",
-            json!([
-                rollout("a", 0, "completed"),
-                rollout("c", 0, "completed"),
-                rollout("d", 0, "failed")
-            ]),
-        )
+        .add("rollouts", json!([rollout("a", 0, "completed"), rollout("c", 0, "completed"), rollout("d", 0, "failed")]))
         .await;
     let session = scratch.session().await;
     let sql = "SELECT rollout_id, call_count, sampled_token_count AS tokens, engine_logprob_token_share AS share, verdict, why FROM contract ORDER BY rollout_id";

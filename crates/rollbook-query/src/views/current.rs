@@ -15,10 +15,7 @@ use crate::session::Session;
 const WITH_ENTRY: &str = "_with_entry";
 
 /// Shows of each key the rows with the highest revision; a key doubled within one import keeps both.
-pub(super) async fn newest_revision(
-    session: &Session,
-    table: &'static Table,
-) -> Result<Arc<dyn TableProvider>> {
+pub(super) async fn newest_revision(session: &Session, table: &'static Table) -> Result<Arc<dyn TableProvider>> {
     if has_one_revision(&session.snapshot().table(&table.name).files) {
         // Equal revisions everywhere: no key has two, and the plain scan is the view.
         return Ok(Arc::new(lake_table(session, table)?));
@@ -35,21 +32,10 @@ pub(super) async fn newest_revision(
 }
 
 /// Shows the current rows of scores, rewards or credits.
-pub(super) async fn newest(
-    session: &Session,
-    table: &'static Table,
-) -> Result<Arc<dyn TableProvider>> {
+pub(super) async fn newest(session: &Session, table: &'static Table) -> Result<Arc<dyn TableProvider>> {
     let schema = session.schema_provider()?;
-    put(
-        &schema,
-        WITH_ENTRY,
-        Arc::new(lake_table(session, table)?.with_entry()),
-    )?;
-    let sql = if table.name == "scores" {
-        newest_score(table)
-    } else {
-        newest_derivation(table)
-    };
+    put(&schema, WITH_ENTRY, Arc::new(lake_table(session, table)?.with_entry()))?;
+    let sql = if table.name == "scores" { newest_score(table) } else { newest_derivation(table) };
     let planned = view(session, &sql).await;
     schema.deregister_table(WITH_ENTRY)?;
     planned
@@ -97,13 +83,7 @@ fn newest_derivation(table: &Table) -> String {
 }
 
 fn columns(table: &Table) -> String {
-    table
-        .logical()
-        .fields()
-        .iter()
-        .map(|field| quoted(field.name()))
-        .collect::<Vec<_>>()
-        .join(", ")
+    table.logical().fields().iter().map(|field| quoted(field.name())).collect::<Vec<_>>().join(", ")
 }
 
 fn quoted(name: &str) -> String {
@@ -121,10 +101,7 @@ fn has_one_revision(files: &[Arc<DataFile>]) -> bool {
 
 fn revision_of(file: &DataFile) -> Option<i64> {
     let stats: Value = serde_json::from_str(&file.stats).ok()?;
-    let (min, max) = (
-        stats["minValues"]["revision"].as_i64()?,
-        stats["maxValues"]["revision"].as_i64()?,
-    );
+    let (min, max) = (stats["minValues"]["revision"].as_i64()?, stats["maxValues"]["revision"].as_i64()?);
     let nulls = stats["nullCount"]["revision"].as_u64()?;
     (min == max && nulls == 0).then_some(min)
 }

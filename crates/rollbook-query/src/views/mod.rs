@@ -29,18 +29,9 @@ use crate::session::{PlanOptions, Session, parse};
 /// Views written in SQL, each after those it reads.
 const VIEWS: [(&str, &str); 4] = [
     ("groups", include_str!("../../../../sql/views/groups.sql")),
-    (
-        "contexts",
-        include_str!("../../../../sql/views/contexts.sql"),
-    ),
-    (
-        "transitions",
-        include_str!("../../../../sql/views/transitions.sql"),
-    ),
-    (
-        "contract",
-        include_str!("../../../../sql/views/contract.sql"),
-    ),
+    ("contexts", include_str!("../../../../sql/views/contexts.sql")),
+    ("transitions", include_str!("../../../../sql/views/transitions.sql")),
+    ("contract", include_str!("../../../../sql/views/contract.sql")),
 ];
 
 /// Tables of which a view shows the current rows.
@@ -51,9 +42,7 @@ pub(crate) async fn register(session: &Session) -> Result<()> {
     session.context().register_udf(relation::message_relation());
     session.context().register_udf(relation::text_relation());
     session.context().register_udf(sampled::sampled_count());
-    session
-        .context()
-        .register_udf(sampled::sampled_logprob_count());
+    session.context().register_udf(sampled::sampled_logprob_count());
     let schema = session.schema_provider()?;
     for table in rollbook_schema::tables() {
         let history = history_name(table);
@@ -61,20 +50,14 @@ pub(crate) async fn register(session: &Session) -> Result<()> {
     }
     for table in rollbook_schema::tables() {
         if table.keyed {
-            put(
-                &schema,
-                &table.name,
-                current::newest_revision(session, table).await?,
-            )?;
+            put(&schema, &table.name, current::newest_revision(session, table).await?)?;
         } else if CURRENT.contains(&table.name.as_str()) {
             put(&schema, &table.name, current::newest(session, table).await?)?;
         }
     }
     put(&schema, "tokens", Arc::new(tokens::TokensView::new()))?;
     for (name, sql) in VIEWS {
-        let view = view(session, sql)
-            .await
-            .map_err(|error| error.with("view", name))?;
+        let view = view(session, sql).await.map_err(|error| error.with("view", name))?;
         put(&schema, name, view)?;
     }
     Ok(())

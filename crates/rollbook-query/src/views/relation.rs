@@ -11,9 +11,7 @@ use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringArray, StringBuil
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Int64Type};
 use datafusion::common::Result;
-use datafusion::logical_expr::{
-    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
-};
+use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
 use serde_json::Value;
 
 const EXTENDS: &str = "extends";
@@ -41,17 +39,8 @@ struct Relation {
 
 impl Relation {
     fn new(name: &'static str, compare: Compare) -> Self {
-        let types = vec![
-            DataType::Utf8,
-            DataType::Utf8,
-            DataType::Utf8,
-            DataType::Int64,
-        ];
-        Self {
-            name,
-            signature: Signature::exact(types, Volatility::Immutable),
-            compare,
-        }
+        let types = vec![DataType::Utf8, DataType::Utf8, DataType::Utf8, DataType::Int64];
+        Self { name, signature: Signature::exact(types, Volatility::Immutable), compare }
     }
 }
 
@@ -85,9 +74,7 @@ impl ScalarUDFImpl for Relation {
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let arrays = ColumnarValue::values_to_arrays(&args.args)?;
         let text = |index: usize| -> Result<StringArray> {
-            Ok(cast(&arrays[index], &DataType::Utf8)?
-                .as_string::<i32>()
-                .clone())
+            Ok(cast(&arrays[index], &DataType::Utf8)?.as_string::<i32>().clone())
         };
         let (child, parent, answer) = (text(0)?, text(1)?, text(2)?);
         let choices = cast(&arrays[3], &DataType::Int64)?;
@@ -98,11 +85,7 @@ impl ScalarUDFImpl for Relation {
                 None
             } else {
                 let answer = answer.is_valid(row).then(|| answer.value(row));
-                let choice = if choices.is_valid(row) {
-                    choices.value(row)
-                } else {
-                    0
-                };
+                let choice = if choices.is_valid(row) { choices.value(row) } else { 0 };
                 (self.compare)(child.value(row), parent.value(row), answer, choice)
             };
             out.append_option(relation);
@@ -112,33 +95,20 @@ impl ScalarUDFImpl for Relation {
 }
 
 /// Messages extend when the parent's come first, unchanged, and its answer follows them if anything does.
-fn messages(
-    child: &str,
-    parent: &str,
-    response: Option<&str>,
-    choice: i64,
-) -> Option<&'static str> {
+fn messages(child: &str, parent: &str, response: Option<&str>, choice: i64) -> Option<&'static str> {
     let (child, parent) = (messages_of(child)?, messages_of(parent)?);
     let Some(rest) = child.strip_prefix(parent.as_slice()) else {
         return Some(REWRITES);
     };
     let answer = response.and_then(|response| answer_of(response, choice));
     Some(match (rest.first(), answer) {
-        (Some(next), Some(answer))
-            if next["role"] == "assistant" && !same_answer(next, &answer) =>
-        {
-            REWRITES
-        }
+        (Some(next), Some(answer)) if next["role"] == "assistant" && !same_answer(next, &answer) => REWRITES,
         _ => EXTENDS,
     })
 }
 
 fn messages_of(request: &str) -> Option<Vec<Value>> {
-    match serde_json::from_str::<Value>(request)
-        .ok()?
-        .get_mut("messages")?
-        .take()
-    {
+    match serde_json::from_str::<Value>(request).ok()?.get_mut("messages")?.take() {
         Value::Array(messages) => Some(messages),
         _ => None,
     }
@@ -156,27 +126,23 @@ fn answer_of(response: &str, choice: i64) -> Option<Value> {
 
 /// A client may drop empty fields of an answer; what is said and called must be the same.
 fn same_answer(next: &Value, answer: &Value) -> bool {
-    ["content", "tool_calls", "reasoning_content"]
-        .iter()
-        .all(|key| {
-            let empty = |value: &Value| match value {
-                Value::Null => true,
-                Value::String(text) => text.is_empty(),
-                Value::Array(items) => items.is_empty(),
-                _ => false,
-            };
-            let (next, answer) = (&next[*key], &answer[*key]);
-            next == answer || (empty(next) && empty(answer))
-        })
+    ["content", "tool_calls", "reasoning_content"].iter().all(|key| {
+        let empty = |value: &Value| match value {
+            Value::Null => true,
+            Value::String(text) => text.is_empty(),
+            Value::Array(items) => items.is_empty(),
+            _ => false,
+        };
+        let (next, answer) = (&next[*key], &answer[*key]);
+        next == answer || (empty(next) && empty(answer))
+    })
 }
 
 /// Text extends when the child's prompt starts with the parent's prompt and what was answered.
 fn texts(child: &str, parent: &str, answer: Option<&str>, _choice: i64) -> Option<&'static str> {
     let child: Value = serde_json::from_str(child).ok()?;
     let parent: Value = serde_json::from_str(parent).ok()?;
-    let rest = child["prompt"]
-        .as_str()?
-        .strip_prefix(parent["prompt"].as_str()?);
+    let rest = child["prompt"].as_str()?.strip_prefix(parent["prompt"].as_str()?);
     Some(match (rest, answer?) {
         (Some(rest), answer) if rest.starts_with(answer) => EXTENDS,
         _ => REWRITES,
@@ -188,8 +154,7 @@ mod tests {
     use super::*;
 
     const PARENT: &str = r#"{"messages":[{"role":"user","content":"hi"}]}"#;
-    const ANSWER: &str =
-        r#"{"choices":[{"index":0,"message":{"role":"assistant","content":"yo"}}]}"#;
+    const ANSWER: &str = r#"{"choices":[{"index":0,"message":{"role":"assistant","content":"yo"}}]}"#;
 
     #[test]
     fn history_with_the_answer_extends() {
@@ -199,8 +164,7 @@ mod tests {
 
     #[test]
     fn another_answer_or_history_rewrites() {
-        let other =
-            r#"{"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"no"}]}"#;
+        let other = r#"{"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"no"}]}"#;
         assert_eq!(messages(other, PARENT, Some(ANSWER), 0), Some(REWRITES));
         let summary = r#"{"messages":[{"role":"user","content":"summary"}]}"#;
         assert_eq!(messages(summary, PARENT, Some(ANSWER), 0), Some(REWRITES));

@@ -5,27 +5,17 @@ use std::sync::Arc;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int64Builder, ListArray};
 use datafusion::arrow::datatypes::{DataType, Field, Int32Type};
 use datafusion::common::{Result, exec_err};
-use datafusion::logical_expr::{
-    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
-};
+use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
 
 /// `sampled_count(output_len, sampled_mask)`: how many output tokens the policy sampled; a null mask means all.
 pub(super) fn sampled_count() -> ScalarUDF {
     let types = vec![DataType::Int32, list(DataType::Boolean)];
-    ScalarUDF::from(Sampled {
-        name: "sampled_count",
-        signature: Signature::user_defined(Volatility::Immutable),
-        types,
-    })
+    ScalarUDF::from(Sampled { name: "sampled_count", signature: Signature::user_defined(Volatility::Immutable), types })
 }
 
 /// `sampled_logprob_count(output_len, sampled_mask, output_logprobs)`: how many of those have a logprob.
 pub(super) fn sampled_logprob_count() -> ScalarUDF {
-    let types = vec![
-        DataType::Int32,
-        list(DataType::Boolean),
-        list(DataType::Float32),
-    ];
+    let types = vec![DataType::Int32, list(DataType::Boolean), list(DataType::Float32)];
     ScalarUDF::from(Sampled {
         name: "sampled_logprob_count",
         signature: Signature::user_defined(Volatility::Immutable),
@@ -71,10 +61,7 @@ impl ScalarUDFImpl for Sampled {
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let arrays = ColumnarValue::values_to_arrays(&args.args)?;
-        let Some(lengths) = arrays
-            .first()
-            .and_then(|array| array.as_primitive_opt::<Int32Type>())
-        else {
+        let Some(lengths) = arrays.first().and_then(|array| array.as_primitive_opt::<Int32Type>()) else {
             return exec_err!("{} takes the output's length first", self.name);
         };
         let masks = arrays.get(1).and_then(|array| array.as_list_opt::<i32>());
@@ -88,8 +75,7 @@ impl ScalarUDFImpl for Sampled {
             let mask = masks.and_then(|masks| item(masks, row));
             let values = logprobs.map(|lists| lists.and_then(|lists| item(lists, row)));
             let length = usize::try_from(lengths.value(row)).unwrap_or(0);
-            let counted = (0..length)
-                .filter(|&at| is_sampled(mask.as_deref(), at) && has_value(values.as_ref(), at));
+            let counted = (0..length).filter(|&at| is_sampled(mask.as_deref(), at) && has_value(values.as_ref(), at));
             counts.append_value(i64::try_from(counted.count()).unwrap_or(i64::MAX));
         }
         Ok(ColumnarValue::Array(Arc::new(counts.finish())))

@@ -9,28 +9,9 @@ pub(crate) const KEYS: [(&str, bool, &[&str]); 10] = [
     ("calls", false, &["run_id", "call_id"]),
     ("scores", false, &["run_id", "score_id"]),
     ("environment_records", false, &["run_id", "record_id"]),
-    (
-        "rewards",
-        false,
-        &["derivation_id", "run_id", "rollout_id", "call_id"],
-    ),
-    (
-        "credits",
-        false,
-        &["derivation_id", "run_id", "rollout_id", "call_id"],
-    ),
-    (
-        "samples",
-        false,
-        &[
-            "build_id",
-            "epoch",
-            "step",
-            "micro_batch",
-            "rank",
-            "row_index",
-        ],
-    ),
+    ("rewards", false, &["derivation_id", "run_id", "rollout_id", "call_id"]),
+    ("credits", false, &["derivation_id", "run_id", "rollout_id", "call_id"]),
+    ("samples", false, &["build_id", "epoch", "step", "micro_batch", "rank", "row_index"]),
 ];
 
 /// Columns that the design names, table by table.
@@ -41,19 +22,13 @@ pub(crate) const DESIGNED: [(&str, &str); 21] = [
          logprobs_mode objective_unit objective_scope eos_token_ids bos_token_id pad_token_id max_context_tokens \
          max_output_tokens lora_adapter score_min score_max credit_rule metadata",
     ),
-    (
-        "policies",
-        "run_id policy_id policy_version base_model weights_digest lora_adapter step published_at",
-    ),
+    ("policies", "run_id policy_id policy_version base_model weights_digest lora_adapter step published_at"),
     (
         "encodings",
         "encoding_id tokenizer_digest chat_template_digest template_kwargs tools_digest renderer renderer_version \
          protocol_adapter_version tool_parser reasoning_parser generation_prompt_ids vocab_size",
     ),
-    (
-        "imports",
-        "import_id format sources source_digest importer_version counts",
-    ),
+    ("imports", "import_id format sources source_digest importer_version counts"),
     ("rejects", "import_id file line field reason raw"),
     (
         "rollouts",
@@ -74,14 +49,8 @@ pub(crate) const DESIGNED: [(&str, &str); 21] = [
          usage_output_tokens multimodal_spans started_at finished_at extra parent_prefix_len stored_index base_index \
          base_len prompt_suffix messages_base_len messages_suffix",
     ),
-    (
-        "call_payloads",
-        "run_id step group_id rollout_id call_id name dtype shape start blob",
-    ),
-    (
-        "token_signals",
-        "run_id step group_id rollout_id call_id name producer policy_version values",
-    ),
+    ("call_payloads", "run_id step group_id rollout_id call_id name dtype shape start blob"),
+    ("token_signals", "run_id step group_id rollout_id call_id name producer policy_version values"),
     (
         "environment_records",
         "run_id step group_id rollout_id record_id call_id call_index kind name tool_call_id arguments content \
@@ -99,10 +68,7 @@ pub(crate) const DESIGNED: [(&str, &str); 21] = [
         "derivation_id kind name recipe recipe_digest parameters group_key functions snapshot engine_version \
          row_count content_digest",
     ),
-    (
-        "rewards",
-        "run_id name rollout_id call_id group_id value exclusion_reason components score_ids",
-    ),
+    ("rewards", "run_id name rollout_id call_id group_id value exclusion_reason components score_ids"),
     (
         "credits",
         "run_id step group_id name rollout_id call_id quantity level value token_values baseline_scope baseline_key \
@@ -119,10 +85,7 @@ pub(crate) const DESIGNED: [(&str, &str); 21] = [
          action_mask logprobs advantages loss_weights trainer_logprobs reference_logprobs trained_policy_version \
          is_pad segments",
     ),
-    (
-        "exclusions",
-        "run_id build_id rollout_id call_id position length reason",
-    ),
+    ("exclusions", "run_id build_id rollout_id call_id position length reason"),
     ("audits", "audit_id snapshot checks counts"),
     (
         "findings",

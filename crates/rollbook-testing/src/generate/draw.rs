@@ -22,10 +22,7 @@ pub(super) struct Draw(StdRng);
 impl Draw {
     /// A source of its own for each path of numbers below one seed.
     pub(super) fn new(seed: u64, path: &[u64]) -> Self {
-        Self(StdRng::seed_from_u64(
-            path.iter()
-                .fold(mix(seed), |state, part| mix(state ^ mix(*part))),
-        ))
+        Self(StdRng::seed_from_u64(path.iter().fold(mix(seed), |state, part| mix(state ^ mix(*part)))))
     }
 
     /// A fraction from 0 to below 1.
@@ -118,9 +115,7 @@ impl Zipf {
 
     pub(super) fn draw(&self, draw: &mut Draw) -> usize {
         let fraction = draw.fraction();
-        self.0
-            .partition_point(|bound| *bound <= fraction)
-            .min(self.0.len() - 1)
+        self.0.partition_point(|bound| *bound <= fraction).min(self.0.len() - 1)
     }
 }
 

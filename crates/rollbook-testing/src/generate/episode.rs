@@ -27,12 +27,7 @@ impl Group {
         let length = draw.length(900.0, 0.4, 250, 3_000);
         let mut task = pool.prose(length, &mut draw).to_vec();
         task.extend(ASSISTANT);
-        Self {
-            index,
-            working_set,
-            task,
-            success: draw.beta(0.7, 0.9),
-        }
+        Self { index, working_set, task, success: draw.beta(0.7, 0.9) }
     }
 }
 
@@ -79,10 +74,8 @@ impl<'a> Episode<'a> {
     pub(super) fn new(options: &'a Options, pool: &'a Pool, group: &'a Group, member: u64) -> Self {
         let mut draw = Draw::new(options.seed, &[2, group.index, member]);
         let habit = Habit::draw(options, &mut draw);
-        let step =
-            i64::try_from(group.index / u64::from(options.groups_per_step)).unwrap_or(i64::MAX);
-        let started_at =
-            EPOCH_US + step * STEP_US + i64::try_from(draw.below(60_000_000)).unwrap_or(0);
+        let step = i64::try_from(group.index / u64::from(options.groups_per_step)).unwrap_or(i64::MAX);
+        let started_at = EPOCH_US + step * STEP_US + i64::try_from(draw.below(60_000_000)).unwrap_or(0);
         let rollout = Rollout {
             index: group.index * u64::from(options.group_size) + member,
             group: group.index,
@@ -97,16 +90,7 @@ impl<'a> Episode<'a> {
             started_at,
             finished_at: started_at,
         };
-        Self {
-            options,
-            pool,
-            group,
-            draw,
-            habit,
-            rollout,
-            policy_move: None,
-            now: started_at,
-        }
+        Self { options, pool, group, draw, habit, rollout, policy_move: None, now: started_at }
     }
 
     /// Plays the rollout to its end.
@@ -132,30 +116,18 @@ impl<'a> Episode<'a> {
     /// Makes the next call; false where its context would be too long.
     fn turn(&mut self, turn: usize) -> bool {
         let (transition, base, shared, suffix) = match turn {
-            0 => (
-                Transition::First,
-                None,
-                0,
-                [&self.pool.system[..], &self.group.task].concat(),
-            ),
+            0 => (Transition::First, None, 0, [&self.pool.system[..], &self.group.task].concat()),
             _ => self.next_prompt(turn),
         };
         let mut output = self.pool.answer(&self.group.working_set, &mut self.draw);
         if shared + suffix.len() + output.len() > self.options.max_context_tokens {
             return false;
         }
-        let finish_reason = if self.draw.chance(0.01) {
-            "length"
-        } else {
-            "stop"
-        };
+        let finish_reason = if self.draw.chance(0.01) { "length" } else { "stop" };
         if finish_reason == "stop" {
             output.push(ASSISTANT[0]);
         }
-        let logprobs: Vec<f32> = output
-            .iter()
-            .map(|_| draw_logprob(&mut self.draw))
-            .collect();
+        let logprobs: Vec<f32> = output.iter().map(|_| draw_logprob(&mut self.draw)).collect();
         let parent = match transition {
             Transition::Retry => base.and_then(|index: usize| self.rollout.calls[index].parent),
             _ => base,
@@ -171,11 +143,7 @@ impl<'a> Episode<'a> {
             logprobs,
             parent,
             transition,
-            attempt: if transition == Transition::Retry {
-                2
-            } else {
-                1
-            },
+            attempt: if transition == Transition::Retry { 2 } else { 1 },
             policy_version,
             policy_move,
             finish_reason,
@@ -214,19 +182,12 @@ impl<'a> Episode<'a> {
         let (prompt_len, output_len) = (call.prompt_len(), call.output.len());
         let context = prompt_len + output_len;
         match self.habit {
-            Habit::Branches if base != previous => {
-                (Transition::Branch, Some(base), context, observation)
-            }
+            Habit::Branches if base != previous => (Transition::Branch, Some(base), context, observation),
             Habit::Compacts if context > self.options.compact_at => {
                 let length = self.draw.length(1_000.0, 0.3, 400, 2_500);
                 let mut suffix = self.pool.prose(length, &mut self.draw).to_vec();
                 suffix.extend(observation);
-                (
-                    Transition::Compaction,
-                    Some(base),
-                    self.rollout.opening_len,
-                    suffix,
-                )
+                (Transition::Compaction, Some(base), self.rollout.opening_len, suffix)
             }
             Habit::Drifts if event => {
                 let start = self.draw.below(output_len);
@@ -249,9 +210,7 @@ impl<'a> Episode<'a> {
 
     /// A tool result between its markers.
     fn tool_result(&mut self, call: usize, delivered_to: usize) -> Vec<i32> {
-        let result = self
-            .pool
-            .observation(&self.group.working_set, &mut self.draw);
+        let result = self.pool.observation(&self.group.working_set, &mut self.draw);
         let duration_ms = u32::try_from(self.draw.length(800.0, 1.2, 5, 300_000)).unwrap_or(0);
         self.now += i64::from(duration_ms) * 1_000;
         self.rollout.tool_results.push(ToolResult {

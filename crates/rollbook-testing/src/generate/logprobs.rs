@@ -3,10 +3,7 @@
 //! Most tokens of an agent are nearly certain: 14 % have a logprob of exactly zero and 71 % one above -0.01. The bf16
 //! grid of the logits and the float arithmetic after it give the values their real, ragged distribution, which matters
 //! to every codec.
-#![expect(
-    clippy::cast_possible_truncation,
-    reason = "logits are floats by nature"
-)]
+#![expect(clippy::cast_possible_truncation, reason = "logits are floats by nature")]
 
 use super::draw::Draw;
 
@@ -47,10 +44,7 @@ pub(super) fn draw_logprob(draw: &mut Draw) -> f32 {
 fn total(weights: [f32; CANDIDATES]) -> f32 {
     let mut lanes = [0.0_f32; LANES];
     for row in weights.chunks_exact(LANES) {
-        lanes
-            .iter_mut()
-            .zip(row)
-            .for_each(|(lane, weight)| *lane += weight);
+        lanes.iter_mut().zip(row).for_each(|(lane, weight)| *lane += weight);
     }
     let mut width = LANES;
     while width > 1 {
@@ -92,11 +86,7 @@ mod tests {
             let count = drawn.iter().filter(|value| test(value)).count();
             f64::from(u32::try_from(count).unwrap()) / 100_000.0
         };
-        let (zero, near, positive) = (
-            share(|x| *x == 0.0),
-            share(|x| *x > -0.01),
-            share(|x| *x > 0.0),
-        );
+        let (zero, near, positive) = (share(|x| *x == 0.0), share(|x| *x > -0.01), share(|x| *x > 0.0));
         assert!((zero - 0.14).abs() < 0.02, "exactly zero: {zero}");
         assert!((near - 0.71).abs() < 0.02, "within 0.01 of zero: {near}");
         assert!(positive == 0.0 && drawn.iter().all(|value| value.is_finite()));

@@ -74,12 +74,7 @@ impl FromStr for Size {
             .iter()
             .copied()
             .find(|size| size.to_string().eq_ignore_ascii_case(text))
-            .ok_or_else(|| {
-                Error::new(
-                    ErrorKind::Invalid,
-                    format!("{text:?} is no size: S, M/100, M/10 or M"),
-                )
-            })
+            .ok_or_else(|| Error::new(ErrorKind::Invalid, format!("{text:?} is no size: S, M/100, M/10 or M")))
     }
 }
 
@@ -115,12 +110,7 @@ impl Options {
             Size::MTenth => (1_250, 30.0, 3),
             Size::M => (12_500, 30.0, 4),
         };
-        Self {
-            groups,
-            turns,
-            seed,
-            ..Self::default()
-        }
+        Self { groups, turns, seed, ..Self::default() }
     }
 
     /// Trainer steps of the run.
@@ -158,12 +148,7 @@ impl Generator {
     /// Prepares the text that the rollouts are made of.
     pub fn new(options: Options) -> Self {
         let pool = Pool::new(options.seed);
-        Self {
-            options,
-            pool,
-            group: None,
-            next: 0,
-        }
+        Self { options, pool, group: None, next: 0 }
     }
 
     /// What it generates.
@@ -224,19 +209,11 @@ pub struct Summary {
 }
 
 impl fmt::Display for Summary {
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "shares and means are for reading"
-    )]
+    #[expect(clippy::cast_precision_loss, reason = "shares and means are for reading")]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let per = |count: u64, total: u64| count as f64 / total.max(1) as f64;
         writeln!(f, "rollouts            {:>15}", self.rollouts)?;
-        writeln!(
-            f,
-            "calls               {:>15}  {:.1} a rollout",
-            self.calls,
-            per(self.calls, self.rollouts)
-        )?;
+        writeln!(f, "calls               {:>15}  {:.1} a rollout", self.calls, per(self.calls, self.rollouts))?;
         writeln!(
             f,
             "prompt tokens       {:>15}  mean {:.0}, longest {}",
@@ -245,11 +222,7 @@ impl fmt::Display for Summary {
             self.prompt_len_max
         )?;
         let blow_up = per(self.prompt_tokens, self.new_tokens);
-        writeln!(
-            f,
-            "new prompt tokens   {:>15}  {blow_up:.1} times fewer",
-            self.new_tokens
-        )?;
+        writeln!(f, "new prompt tokens   {:>15}  {blow_up:.1} times fewer", self.new_tokens)?;
         writeln!(f, "  new in the run    {:>15}", self.new_tokens_in_run)?;
         writeln!(f, "sampled tokens      {:>15}", self.sampled_tokens)?;
         writeln!(
@@ -258,11 +231,7 @@ impl fmt::Display for Summary {
             100.0 * per(self.exact_zero, self.sampled_tokens),
             100.0 * per(self.near_zero, self.sampled_tokens)
         )?;
-        let kinds: Vec<String> = self
-            .transitions
-            .iter()
-            .map(|(kind, count)| format!("{kind} {count}"))
-            .collect();
+        let kinds: Vec<String> = self.transitions.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
         write!(f, "transitions         {}", kinds.join(", "))
     }
 }

@@ -58,17 +58,11 @@ impl Pool {
             .map(|_| {
                 // A repository has idioms of its own: it draws from a window of the dictionary half the time.
                 let home = draw.below(PHRASES / 2);
-                (0..CHUNKS)
-                    .map(|chunk| code(&phrases, home, chunk, &mut draw))
-                    .collect()
+                (0..CHUNKS).map(|chunk| code(&phrases, home, chunk, &mut draw)).collect()
             })
             .collect();
-        let mut pool = Self {
-            prose,
-            repositories,
-            views: Zipf::with_total(WORKING_SET, 1.3, Some(ZETA)),
-            system: Vec::new(),
-        };
+        let mut pool =
+            Self { prose, repositories, views: Zipf::with_total(WORKING_SET, 1.3, Some(ZETA)), system: Vec::new() };
         pool.system = pool.prose(SYSTEM_TOKENS, &mut draw).to_vec();
         pool
     }
@@ -156,11 +150,7 @@ impl Phrases {
             tokens.extend((0..length).map(|_| ids[words.draw(draw)]));
             ends.push(tokens.len());
         }
-        Self {
-            tokens,
-            ends,
-            popularity: Zipf::new(PHRASES, 1.0),
-        }
+        Self { tokens, ends, popularity: Zipf::new(PHRASES, 1.0) }
     }
 
     fn push(&self, draw: &mut Draw, out: &mut Vec<i32>) {
@@ -169,20 +159,15 @@ impl Phrases {
     }
 
     fn get(&self, phrase: usize) -> &[i32] {
-        let start = if phrase == 0 {
-            0
-        } else {
-            self.ends[phrase - 1]
-        };
+        let start = if phrase == 0 { 0 } else { self.ends[phrase - 1] };
         &self.tokens[start..self.ends[phrase]]
     }
 }
 
 /// All ids of text, the most popular first: tokenizers number what is frequent low, by and large.
 fn ids_by_popularity(draw: &mut Draw) -> Vec<i32> {
-    let mut ids: Vec<(f64, i32)> = (0..FIRST_MARKER)
-        .map(|id| (draw.normal(f64::from(id + 1_000).ln(), 1.5), id))
-        .collect();
+    let mut ids: Vec<(f64, i32)> =
+        (0..FIRST_MARKER).map(|id| (draw.normal(f64::from(id + 1_000).ln(), 1.5), id)).collect();
     ids.sort_by(|one, other| one.0.total_cmp(&other.0));
     ids.into_iter().map(|(_, id)| id).collect()
 }

@@ -139,8 +139,7 @@ impl Rollout {
         loop {
             let current = &self.calls[at];
             if limit > current.shared {
-                tokens[current.shared..limit]
-                    .copy_from_slice(&current.suffix[..limit - current.shared]);
+                tokens[current.shared..limit].copy_from_slice(&current.suffix[..limit - current.shared]);
                 limit = current.shared;
             }
             let Some(base) = current.base else { return };
@@ -173,14 +172,9 @@ impl Rollout {
             summary.new_tokens += call.suffix.len() as u64;
             summary.new_tokens_in_run += self.new_in_run(call) as u64;
             summary.sampled_tokens += call.output.len() as u64;
-            summary.exact_zero +=
-                call.logprobs.iter().filter(|value| **value == 0.0).count() as u64;
-            summary.near_zero +=
-                call.logprobs.iter().filter(|value| **value > -0.01).count() as u64;
-            *summary
-                .transitions
-                .entry(format!("{:?}", call.transition))
-                .or_default() += 1;
+            summary.exact_zero += call.logprobs.iter().filter(|value| **value == 0.0).count() as u64;
+            summary.near_zero += call.logprobs.iter().filter(|value| **value > -0.01).count() as u64;
+            *summary.transitions.entry(format!("{:?}", call.transition)).or_default() += 1;
         }
     }
 }

@@ -55,12 +55,7 @@ impl FromStr for Format {
         [Self::Jsonl, Self::Parquet, Self::Arrow]
             .into_iter()
             .find(|format| format.to_string() == text)
-            .ok_or_else(|| {
-                Error::new(
-                    ErrorKind::Invalid,
-                    format!("{text:?} is no format: jsonl, parquet or arrow"),
-                )
-            })
+            .ok_or_else(|| Error::new(ErrorKind::Invalid, format!("{text:?} is no format: jsonl, parquet or arrow")))
     }
 }
 
@@ -70,31 +65,17 @@ impl FromStr for Format {
 /// `Unavailable` if the folder cannot be written.
 pub fn write_tables(dir: &Path, generator: Generator, format: Format) -> Result<Summary> {
     std::fs::create_dir_all(dir).map_err(|error| {
-        Error::new(
-            ErrorKind::Unavailable,
-            format!("cannot write to {}", dir.display()),
-        )
-        .because(error)
+        Error::new(ErrorKind::Unavailable, format!("cannot write to {}", dir.display())).because(error)
     })?;
     let options = generator.options().clone();
-    let mut sink = Sink {
-        dir: dir.to_owned(),
-        format,
-        files: BTreeMap::new(),
-    };
+    let mut sink = Sink { dir: dir.to_owned(), format, files: BTreeMap::new() };
     sink.write("runs", &tables::runs(&options, Columns::Filled)?)?;
     sink.write("policies", &tables::policies(&options, Columns::Filled)?)?;
     sink.write("encodings", &tables::encodings(Columns::Filled)?)?;
     let (mut summary, mut held) = (Summary::default(), Vec::new());
     let flush = |sink: &mut Sink, held: &mut Vec<Rollout>| -> Result<()> {
-        sink.write(
-            "rollouts",
-            &tables::rollouts(&options, held, Columns::Filled)?,
-        )?;
-        sink.write(
-            "environment_records",
-            &tables::environment_records(&options, held, Columns::Filled)?,
-        )?;
+        sink.write("rollouts", &tables::rollouts(&options, held, Columns::Filled)?)?;
+        sink.write("environment_records", &tables::environment_records(&options, held, Columns::Filled)?)?;
         sink.write("scores", &tables::scores(&options, held, Columns::Filled)?)?;
         held.clear();
         Ok(())
@@ -102,10 +83,7 @@ pub fn write_tables(dir: &Path, generator: Generator, format: Format) -> Result<
     for mut rollout in generator {
         rollout.count(&mut summary);
         for range in tables::call_ranges(&rollout, BATCH_TOKENS) {
-            sink.write(
-                "calls",
-                &tables::calls(&options, &rollout, range, Columns::Filled)?,
-            )?;
+            sink.write("calls", &tables::calls(&options, &rollout, range, Columns::Filled)?)?;
         }
         // The rest needs no tokens.
         for call in &mut rollout.calls {
@@ -139,10 +117,7 @@ enum TableFile {
 impl Sink {
     fn write(&mut self, table: &'static str, batch: &RecordBatch) -> Result<()> {
         if !self.files.contains_key(table) {
-            self.files.insert(
-                table,
-                TableFile::create(&self.dir, table, self.format, batch)?,
-            );
+            self.files.insert(table, TableFile::create(&self.dir, table, self.format, batch)?);
         }
         match self.files.get_mut(table) {
             Some(TableFile::Jsonl(writer)) => writer.write(batch).map_err(failed),
@@ -171,18 +146,14 @@ impl TableFile {
     fn create(dir: &Path, table: &str, format: Format, batch: &RecordBatch) -> Result<Self> {
         let file = File::create(dir.join(format!("{table}.{format}")))?;
         Ok(match format {
-            Format::Jsonl => Self::Jsonl(Box::new(LineDelimitedWriter::new(
-                BufWriter::with_capacity(1 << 20, file),
-            ))),
+            Format::Jsonl => Self::Jsonl(Box::new(LineDelimitedWriter::new(BufWriter::with_capacity(1 << 20, file)))),
             Format::Parquet => {
-                let writer =
-                    ArrowWriter::try_new(file, batch.schema(), Some(parquet_properties()?));
+                let writer = ArrowWriter::try_new(file, batch.schema(), Some(parquet_properties()?));
                 Self::Parquet(Box::new(writer.map_err(failed)?))
             }
             Format::Arrow => {
-                let options = IpcWriteOptions::default()
-                    .try_with_compression(Some(CompressionType::ZSTD))
-                    .map_err(failed)?;
+                let options =
+                    IpcWriteOptions::default().try_with_compression(Some(CompressionType::ZSTD)).map_err(failed)?;
                 let file = BufWriter::with_capacity(1 << 20, file);
                 let writer = FileWriter::try_new_with_options(file, &batch.schema(), options);
                 Self::Arrow(Box::new(writer.map_err(failed)?))
@@ -197,11 +168,7 @@ fn parquet_properties() -> Result<WriterProperties> {
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(3).map_err(failed)?))
         .set_max_row_group_row_count(Some(ROW_GROUP_CALLS));
     for list in ["prompt_token_ids", "output_token_ids", "output_logprobs"] {
-        let column = ColumnPath::from(vec![
-            list.to_owned(),
-            "list".to_owned(),
-            "element".to_owned(),
-        ]);
+        let column = ColumnPath::from(vec![list.to_owned(), "list".to_owned(), "element".to_owned()]);
         builder = builder.set_column_dictionary_enabled(column, false);
     }
     Ok(builder.build())
@@ -218,12 +185,7 @@ mod tests {
 
     fn written(format: Format) -> (tempfile::TempDir, Summary) {
         let dir = tempfile::tempdir().unwrap();
-        let options = Options {
-            groups: 1,
-            group_size: 2,
-            turns: 4.0,
-            ..Options::default()
-        };
+        let options = Options { groups: 1, group_size: 2, turns: 4.0, ..Options::default() };
         let summary = write_tables(dir.path(), Generator::new(options), format).unwrap();
         (dir, summary)
     }
@@ -233,39 +195,15 @@ mod tests {
         let (one, summary) = written(Format::Jsonl);
         let (two, _) = written(Format::Jsonl);
         let calls = std::fs::read_to_string(one.path().join("calls.jsonl")).unwrap();
-        assert_eq!(
-            calls,
-            std::fs::read_to_string(two.path().join("calls.jsonl")).unwrap()
-        );
-        let lines: Vec<serde_json::Value> = calls
-            .lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect();
+        assert_eq!(calls, std::fs::read_to_string(two.path().join("calls.jsonl")).unwrap());
+        let lines: Vec<serde_json::Value> = calls.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(lines.len() as u64, summary.calls);
-        let tokens: usize = lines
-            .iter()
-            .map(|line| line["prompt_token_ids"].as_array().unwrap().len())
-            .sum();
+        let tokens: usize = lines.iter().map(|line| line["prompt_token_ids"].as_array().unwrap().len()).sum();
         assert_eq!(tokens as u64, summary.prompt_tokens);
-        assert_eq!(
-            lines[0]["started_at"]
-                .as_str()
-                .map(|time| time.ends_with('Z')),
-            Some(true)
-        );
+        assert_eq!(lines[0]["started_at"].as_str().map(|time| time.ends_with('Z')), Some(true));
         assert_eq!(lines[1]["parent_call_id"], lines[0]["call_id"]);
-        for table in [
-            "runs",
-            "policies",
-            "encodings",
-            "rollouts",
-            "environment_records",
-            "scores",
-        ] {
-            assert!(
-                one.path().join(format!("{table}.jsonl")).is_file(),
-                "{table}"
-            );
+        for table in ["runs", "policies", "encodings", "rollouts", "environment_records", "scores"] {
+            assert!(one.path().join(format!("{table}.jsonl")).is_file(), "{table}");
         }
     }
 
@@ -273,13 +211,8 @@ mod tests {
     fn parquet_and_arrow_hold_the_same_calls() {
         let (parquet, summary) = written(Format::Parquet);
         let file = File::open(parquet.path().join("calls.parquet")).unwrap();
-        let reader =
-            parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder::try_new(file).unwrap();
-        let rows: usize = reader
-            .build()
-            .unwrap()
-            .map(|batch| batch.unwrap().num_rows())
-            .sum();
+        let reader = parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder::try_new(file).unwrap();
+        let rows: usize = reader.build().unwrap().map(|batch| batch.unwrap().num_rows()).sum();
         assert_eq!(rows as u64, summary.calls);
         let (ipc, _) = written(Format::Arrow);
         let file = File::open(ipc.path().join("calls.arrow")).unwrap();

@@ -98,8 +98,7 @@ impl SeaweedFs {
             if let Some(status) = self.child.try_wait()? {
                 return Err(self.failure(&format!("weed mini ended with {status}")));
             }
-            let gateway = request(self.ports.s3, "GET", "/", b"")
-                .is_ok_and(|status| status == 403 || status == 200);
+            let gateway = request(self.ports.s3, "GET", "/", b"").is_ok_and(|status| status == 403 || status == 200);
             if gateway && self.probe() {
                 return Ok(());
             }
@@ -109,9 +108,7 @@ impl SeaweedFs {
     }
 
     fn probe(&self) -> bool {
-        let stored = |path| {
-            request(self.ports.filer, "PUT", path, b"ready").is_ok_and(|status| status == 201)
-        };
+        let stored = |path| request(self.ports.filer, "PUT", path, b"ready").is_ok_and(|status| status == 201);
         stored("/rollbook-ready/probe")
     }
 
@@ -119,10 +116,7 @@ impl SeaweedFs {
         let log = fs::read_to_string(self.dir.path().join("weed.log")).unwrap_or_default();
         let tail: Vec<&str> = log.lines().rev().take(12).collect();
         let tail: Vec<&str> = tail.into_iter().rev().collect();
-        Error::new(
-            ErrorKind::Unavailable,
-            format!("{what}; the end of its log:\n{}", tail.join("\n")),
-        )
+        Error::new(ErrorKind::Unavailable, format!("{what}; the end of its log:\n{}", tail.join("\n")))
     }
 
     /// The URL of the S3 gateway.
@@ -148,9 +142,7 @@ impl SeaweedFs {
         // A bucket is a folder of the filer, whose own interface needs no signature.
         match request(self.ports.filer, "POST", &format!("/buckets/{name}/"), b"")? {
             200..=299 | 409 => Ok(()),
-            status => Err(self.failure(&format!(
-                "creating the bucket {name} was answered with {status}"
-            ))),
+            status => Err(self.failure(&format!("creating the bucket {name} was answered with {status}"))),
         }
     }
 
@@ -209,10 +201,7 @@ fn weed_binary() -> Result<PathBuf> {
         return if path.is_file() {
             path.canonicalize().map_err(Error::from)
         } else {
-            Err(missing(&format!(
-                "ROLLBOOK_WEED={} is no file",
-                path.display()
-            )))
+            Err(missing(&format!("ROLLBOOK_WEED={} is no file", path.display())))
         };
     }
     let paths = std::env::var_os("PATH").unwrap_or_default();
@@ -233,8 +222,7 @@ fn identities() -> String {
 
 fn arguments(data: &Path, config: &Path, ports: &Ports) -> Vec<String> {
     let mut arguments = vec!["mini".to_owned()];
-    let mut flag =
-        |name: &str, value: &dyn std::fmt::Display| arguments.push(format!("-{name}={value}"));
+    let mut flag = |name: &str, value: &dyn std::fmt::Display| arguments.push(format!("-{name}={value}"));
     flag("dir", &data.display());
     flag("ip", &"127.0.0.1");
     flag("ip.bind", &"127.0.0.1");
@@ -245,12 +233,7 @@ fn arguments(data: &Path, config: &Path, ports: &Ports) -> Vec<String> {
     flag("volume.port", &ports.volume);
     flag("admin.port", &ports.admin);
     // A missing bucket must be an error, as it is at AWS.
-    for off in [
-        "s3.autoCreateBucket",
-        "master.telemetry",
-        "admin.ui",
-        "webdav",
-    ] {
+    for off in ["s3.autoCreateBucket", "master.telemetry", "admin.ui", "webdav"] {
         flag(off, &"false");
     }
     for none in ["s3.port.iceberg", "s3.port.lance"] {
@@ -276,12 +259,7 @@ fn request(port: u16, method: &str, path: &str, body: &[u8]) -> Result<u16> {
     line.split_whitespace()
         .nth(1)
         .and_then(|status| status.parse().ok())
-        .ok_or_else(|| {
-            Error::new(
-                ErrorKind::Unavailable,
-                format!("port {port} does not speak HTTP"),
-            )
-        })
+        .ok_or_else(|| Error::new(ErrorKind::Unavailable, format!("port {port} does not speak HTTP")))
 }
 
 #[cfg(test)]

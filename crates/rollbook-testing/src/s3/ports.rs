@@ -32,19 +32,8 @@ impl Ports {
             .filter_map(|step| u16::try_from((start + step) % BLOCKS).ok())
             .map(|block| FIRST + block * BLOCK)
             .find(|base| (0..BLOCK).all(|i| is_free(base + i) && is_free(base + i + GRPC_OFFSET)))
-            .map(|base| Self {
-                s3: base,
-                master: base + 1,
-                filer: base + 2,
-                volume: base + 3,
-                admin: base + 4,
-            })
-            .ok_or_else(|| {
-                Error::new(
-                    ErrorKind::Unavailable,
-                    "no free block of ports on 127.0.0.1",
-                )
-            })
+            .map(|base| Self { s3: base, master: base + 1, filer: base + 2, volume: base + 3, admin: base + 4 })
+            .ok_or_else(|| Error::new(ErrorKind::Unavailable, "no free block of ports on 127.0.0.1"))
     }
 
     /// The Unix sockets that the server leaves behind when it is killed.
@@ -56,12 +45,8 @@ impl Ports {
             ("volume", self.volume),
             ("admin", self.admin),
         ];
-        let grpc = parts
-            .iter()
-            .map(|(part, port)| format!("/tmp/seaweedfs-{part}-grpc-{}.sock", port + GRPC_OFFSET));
-        let http = parts
-            .iter()
-            .map(|(part, port)| format!("/tmp/seaweedfs-{part}-{port}.sock"));
+        let grpc = parts.iter().map(|(part, port)| format!("/tmp/seaweedfs-{part}-grpc-{}.sock", port + GRPC_OFFSET));
+        let http = parts.iter().map(|(part, port)| format!("/tmp/seaweedfs-{part}-{port}.sock"));
         grpc.chain(http).collect()
     }
 }

@@ -15,13 +15,8 @@ fn store(env: &BTreeMap<String, String>, bucket: &str) -> AmazonS3 {
 }
 
 async fn create(store: &AmazonS3, path: &str) -> Result<(), StoreError> {
-    let options = PutOptions {
-        mode: PutMode::Create,
-        ..PutOptions::default()
-    };
-    object_store::ObjectStore::put_opts(store, &Path::from(path), "text".into(), options)
-        .await
-        .map(drop)
+    let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+    object_store::ObjectStore::put_opts(store, &Path::from(path), "text".into(), options).await.map(drop)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -31,33 +26,14 @@ async fn a_bucket_takes_an_object_once_and_ends_with_its_server() {
     server.create_bucket("lake").unwrap();
     let lake = store(&server.env(), "lake");
     create(&lake, "a/b").await.unwrap();
-    assert!(matches!(
-        create(&lake, "a/b").await,
-        Err(StoreError::AlreadyExists { .. })
-    ));
-    let bytes = lake
-        .get(&Path::from("a/b"))
-        .await
-        .unwrap()
-        .bytes()
-        .await
-        .unwrap();
+    assert!(matches!(create(&lake, "a/b").await, Err(StoreError::AlreadyExists { .. })));
+    let bytes = lake.get(&Path::from("a/b")).await.unwrap().bytes().await.unwrap();
     assert_eq!(&bytes[..], b"text");
 
-    let missing = create(&store(&server.env(), "no-such-bucket"), "a")
-        .await
-        .unwrap_err();
+    let missing = create(&store(&server.env(), "no-such-bucket"), "a").await.unwrap_err();
     assert!(missing.to_string().contains("NoSuchBucket"), "{missing}");
-    let denied = create(&store(&server.env_denied(), "lake"), "c")
-        .await
-        .unwrap_err();
-    assert!(
-        matches!(
-            denied,
-            StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. }
-        ),
-        "{denied}"
-    );
+    let denied = create(&store(&server.env_denied(), "lake"), "c").await.unwrap_err();
+    assert!(matches!(denied, StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. }), "{denied}");
 
     let (port, folder) = (server.ports.s3, server.dir.path().to_owned());
     drop(server);

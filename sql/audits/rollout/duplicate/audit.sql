@@ -3,13 +3,17 @@
 -- @severity error
 -- @version 1
 -- @outcome violation
--- @needs calls.output_digest, calls.output_logprobs, calls.seed, calls.response_id
+-- @needs calls.output_token_ids, calls.output_logprobs, calls.seed, calls.response_id
 -- @examined
 --   SELECT run_id, count(*) AS examined FROM calls GROUP BY run_id
 -- @undeclared
---   SELECT run_id, 'calls.seed' AS missing,
---       concat('record each request''s seed or response_id; of ', count(*), ' calls neither is known, so that only unlikely copies are found') AS remedy
---   FROM calls WHERE seed IS NULL AND response_id IS NULL AND output_len > 0 GROUP BY run_id
+--   SELECT run_id, 'calls.output_token_ids' AS missing,
+--       concat('ask the engine to return token ids; ', count(*), ' calls have none, and copies of them are not found') AS remedy
+--   FROM calls WHERE output_len IS NULL GROUP BY run_id
+-- @undeclared
+--   SELECT run_id, 'calls.output_logprobs' AS missing,
+--       concat('ask the engine for logprobs; ', count(*), ' calls have none, and copies of them are not told from equal answers') AS remedy
+--   FROM calls WHERE output_len > 0 AND output_logprobs IS NULL GROUP BY run_id
 WITH doubled AS (
     SELECT 'calls' AS source, run_id, min(rollout_id) AS rollout_id, call_id,
         CAST(NULL AS VARCHAR) AS build_id, CAST(NULL AS VARCHAR) AS derivation_id, CAST(NULL AS INTEGER) AS row_index,

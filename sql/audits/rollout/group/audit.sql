@@ -64,11 +64,11 @@ baseline AS (
     GROUP BY credit.run_id, credit.derivation_id, coalesce(credit.baseline_key, credit.group_id)
 ),
 baseline_member AS (
-    SELECT DISTINCT run_id, derivation_id, group_id, rollout_id
+    SELECT DISTINCT run_id, derivation_id, baseline AS group_id, member AS rollout_id
     FROM (
         SELECT
-            run_id, derivation_id, coalesce(baseline_key, group_id) AS group_id,
-            unnest(baseline_rollout_ids) AS rollout_id
+            run_id, derivation_id, coalesce(baseline_key, group_id) AS baseline,
+            unnest(baseline_rollout_ids) AS member
         FROM credits
         WHERE baseline_rollout_ids IS NOT NULL
     )
@@ -114,7 +114,7 @@ FROM size
 WHERE tasks > 1
 UNION ALL
 SELECT
-    'violation', run_id, first_step, first_group, rollout_id, NULL, first_group,
+    'violation', run_id, first_step, first_group, rollout_id, NULL, first_group AS expected,
     CASE WHEN first_group = high_group THEN low_group ELSE high_group END,
     concat('rollout ', rollout_id, ' was first written in group ', first_group, ', a later row of it names group ',
         CASE WHEN first_group = high_group THEN low_group ELSE high_group END)

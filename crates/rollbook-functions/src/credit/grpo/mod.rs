@@ -2,9 +2,7 @@
 
 use super::rule::Name;
 use super::window::CreditWindow;
-use super::{
-    GROUP_SIZE, INCOMPLETE, MISSING, NAN, ROLLOUT_ID, SINGLETON, VALUE, ZERO_VARIANCE, shared_rules,
-};
+use super::{GROUP_SIZE, INCOMPLETE, MISSING, NAN, ROLLOUT_ID, SINGLETON, VALUE, ZERO_VARIANCE, shared_rules};
 use crate::function::{Function, Kind, Param};
 
 /// `grpo`.
@@ -16,12 +14,7 @@ pub(crate) const GRPO: Function = Function {
     params: &[
         VALUE,
         ROLLOUT_ID,
-        Param::optional(
-            "ddof",
-            "bigint",
-            "1",
-            "Subtracted from n in the variance: 1 (sample) or 0 (population).",
-        ),
+        Param::optional("ddof", "bigint", "1", "Subtracted from n in the variance: 1 (sample) or 0 (population)."),
         Param::optional("eps", "double", "1e-6", "Added to the standard deviation."),
         Param::optional(
             "scale",
@@ -29,12 +22,7 @@ pub(crate) const GRPO: Function = Function {
             "'std'",
             "'std' divides by the standard deviation plus eps, 'none' does not.",
         ),
-        Param::optional(
-            "leave_one_out",
-            "boolean",
-            "false",
-            "Whether mean and std are those of the other members.",
-        ),
+        Param::optional("leave_one_out", "boolean", "false", "Whether mean and std are those of the other members."),
         SINGLETON,
         ZERO_VARIANCE,
         MISSING,
@@ -51,8 +39,6 @@ With `scale => 'none'` the divisor is 1. With `leave_one_out => true` mean and s
 spread (or are too few for one) the difference is not divided.\n\n",
         shared_rules!()
     ),
-    source: Some(
-        "DeepSeekMath, arXiv 2402.03300; ddof and eps as in verl and SkyRL (TRL: eps 1e-4; rLLM: ddof 0)",
-    ),
+    source: Some("DeepSeekMath, arXiv 2402.03300; ddof and eps as in verl and SkyRL (TRL: eps 1e-4; rLLM: ddof 0)"),
     slt: include_str!("grpo.slt"),
 };

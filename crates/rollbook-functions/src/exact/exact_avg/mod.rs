@@ -9,11 +9,7 @@ pub(crate) const EXACT_AVG: Function = Function {
     family: "exact",
     version: 1,
     kind: Kind::Aggregate(|| ExactAggregate::udaf(&EXACT_AVG, true)),
-    params: &[Param::required(
-        "value",
-        "double | bigint",
-        "The numbers to average.",
-    )],
+    params: &[Param::required("value", "double | bigint", "The numbers to average.")],
     returns: "double",
     doc: "Returns the mean of all values: their exact sum, rounded to the nearest double, over their number.",
     definition: "\

@@ -9,11 +9,7 @@ pub(crate) const EXACT_SUM: Function = Function {
     family: "exact",
     version: 1,
     kind: Kind::Aggregate(|| ExactAggregate::udaf(&EXACT_SUM, false)),
-    params: &[Param::required(
-        "value",
-        "double | bigint",
-        "The numbers to sum.",
-    )],
+    params: &[Param::required("value", "double | bigint", "The numbers to sum.")],
     returns: "double | bigint",
     doc: "Returns the sum of all values as if computed without rounding, rounded once to the nearest double.",
     definition: "\

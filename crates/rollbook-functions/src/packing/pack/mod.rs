@@ -8,9 +8,7 @@ use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use arrow::datatypes::{DataType, Field, FieldRef, Int64Type};
 use datafusion_common::{Result, exec_err, internal_err, plan_err};
 use datafusion_expr::function::{PartitionEvaluatorArgs, WindowUDFFieldArgs};
-use datafusion_expr::{
-    Documentation, PartitionEvaluator, Signature, Volatility, WindowUDF, WindowUDFImpl,
-};
+use datafusion_expr::{Documentation, PartitionEvaluator, Signature, Volatility, WindowUDF, WindowUDFImpl};
 
 use crate::argument::{check_count, integer_type};
 use crate::constants::Constants;
@@ -24,11 +22,7 @@ pub(crate) const PACK: Function = Function {
     kind: Kind::Window(|| WindowUDF::new_from_impl(Pack::new())),
     params: &[
         Param::required("length", "bigint", "Tokens of the row."),
-        Param::required(
-            "max_tokens",
-            "bigint",
-            "Tokens that fit into a bin, a constant.",
-        ),
+        Param::required("max_tokens", "bigint", "Tokens that fit into a bin, a constant."),
     ],
     returns: "bigint",
     doc: "Returns the bin that a row is packed into, by best-fit decreasing.",
@@ -39,9 +33,7 @@ equally full ones the lowest, or else opens a new bin. Bins count from 0 in the 
 - ORDER BY must be unique in the partition: without it equal lengths are placed in no defined order.\n\
 - A length over max_tokens, a negative and a null length are errors. A row of length 0 takes no room.\n\
 - Takes O(n log n); the lengths of a partition are held in memory.",
-    source: Some(
-        "D. S. Johnson, Near-optimal bin packing algorithms, 1973 (at most 11/9 of the optimum plus 6/9)",
-    ),
+    source: Some("D. S. Johnson, Near-optimal bin packing algorithms, 1973 (at most 11/9 of the optimum plus 6/9)"),
     slt: include_str!("pack.slt"),
 };
 
@@ -53,10 +45,7 @@ struct Pack {
 
 impl Pack {
     fn new() -> Self {
-        Self {
-            signature: Signature::user_defined(Volatility::Immutable),
-            documentation: PACK.documentation(),
-        }
+        Self { signature: Signature::user_defined(Volatility::Immutable), documentation: PACK.documentation() }
     }
 }
 
@@ -72,15 +61,10 @@ impl WindowUDFImpl for Pack {
     fn coerce_types(&self, arg_types: &[DataType]) -> Result<Vec<DataType>> {
         check_count(&PACK, arg_types.len())?;
         let types = arg_types.iter().enumerate();
-        types
-            .map(|(position, given)| integer_type(&PACK, position, given))
-            .collect()
+        types.map(|(position, given)| integer_type(&PACK, position, given)).collect()
     }
 
-    fn partition_evaluator(
-        &self,
-        args: PartitionEvaluatorArgs,
-    ) -> Result<Box<dyn PartitionEvaluator>> {
+    fn partition_evaluator(&self, args: PartitionEvaluatorArgs) -> Result<Box<dyn PartitionEvaluator>> {
         match Constants::of_call(&PACK, 1, &args)?.integer("max_tokens")? {
             Some(max_tokens) if max_tokens > 0 => Ok(Box::new(PackEvaluator { max_tokens })),
             Some(other) => plan_err!("pack: max_tokens must be at least 1, not {other}"),
@@ -104,10 +88,7 @@ struct PackEvaluator {
 
 impl PartitionEvaluator for PackEvaluator {
     fn evaluate_all(&mut self, values: &[ArrayRef], _num_rows: usize) -> Result<ArrayRef> {
-        let Some(lengths) = values
-            .first()
-            .and_then(|lengths| lengths.as_primitive_opt::<Int64Type>())
-        else {
+        let Some(lengths) = values.first().and_then(|lengths| lengths.as_primitive_opt::<Int64Type>()) else {
             return internal_err!("pack without lengths");
         };
         if lengths.null_count() > 0 {
@@ -117,21 +98,10 @@ impl PartitionEvaluator for PackEvaluator {
             return exec_err!("pack: length {length} is negative");
         }
         // The longest is named, so that the message does not depend on the order of rows.
-        if let Some(longest) = lengths
-            .values()
-            .iter()
-            .max()
-            .filter(|longest| **longest > self.max_tokens)
-        {
-            return exec_err!(
-                "pack: length {longest} is over max_tokens {}",
-                self.max_tokens
-            );
+        if let Some(longest) = lengths.values().iter().max().filter(|longest| **longest > self.max_tokens) {
+            return exec_err!("pack: length {longest} is over max_tokens {}", self.max_tokens);
         }
-        Ok(Arc::new(Int64Array::from(kernel::best_fit_decreasing(
-            lengths.values(),
-            self.max_tokens,
-        ))))
+        Ok(Arc::new(Int64Array::from(kernel::best_fit_decreasing(lengths.values(), self.max_tokens))))
     }
 }
 
@@ -147,10 +117,7 @@ mod tests {
     #[case(&[Some(4), Some(-3)], "length -3 is negative")]
     fn what_cannot_be_packed_is_named(#[case] lengths: &[Option<i64>], #[case] message: &str) {
         let lengths: ArrayRef = Arc::new(Int64Array::from(lengths.to_vec()));
-        let error = PackEvaluator { max_tokens: 10 }
-            .evaluate_all(&[lengths], 0)
-            .unwrap_err()
-            .to_string();
+        let error = PackEvaluator { max_tokens: 10 }.evaluate_all(&[lengths], 0).unwrap_err().to_string();
         assert!(error.contains(message), "{error}");
     }
 }

@@ -7,8 +7,7 @@ use arrow::datatypes::DataType;
 use datafusion_common::utils::take_function_args;
 use datafusion_common::{Result, exec_datafusion_err};
 use datafusion_expr::{
-    ColumnarValue, Documentation, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
-    Volatility,
+    ColumnarValue, Documentation, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
 use super::lists::{TokenLists, result, rows, token_list_type};
@@ -22,10 +21,7 @@ pub(crate) const COMMON_PREFIX_LEN: Function = Function {
     family: "tokens",
     version: 1,
     kind: Kind::Scalar(|| ScalarUDF::new_from_impl(CommonPrefixLen::new())),
-    params: &[
-        Param::required("a", "integer[]", "A list of tokens."),
-        Param::required("b", "integer[]", "Another."),
-    ],
+    params: &[Param::required("a", "integer[]", "A list of tokens."), Param::required("b", "integer[]", "Another.")],
     returns: "integer",
     doc: "Returns how many tokens two lists have in common from the first on.",
     definition: "\
@@ -64,9 +60,7 @@ impl ScalarUDFImpl for CommonPrefixLen {
     fn coerce_types(&self, arg_types: &[DataType]) -> Result<Vec<DataType>> {
         check_count(&COMMON_PREFIX_LEN, arg_types.len())?;
         let types = arg_types.iter().enumerate();
-        types
-            .map(|(position, given)| token_list_type(&COMMON_PREFIX_LEN, position, given))
-            .collect()
+        types.map(|(position, given)| token_list_type(&COMMON_PREFIX_LEN, position, given)).collect()
     }
 
     fn return_type(&self, _arg_types: &[DataType]) -> Result<DataType> {
@@ -83,9 +77,7 @@ impl ScalarUDFImpl for CommonPrefixLen {
         let lengths = (0..rows(args.number_rows, &args.args)).map(|row| {
             let pair = left.row(row)?.zip(right.row(row)?);
             let length = pair.map(|(left, right)| i32::try_from(common_prefix(left, right)));
-            length
-                .transpose()
-                .map_err(|source| exec_datafusion_err!("common_prefix_len: {source}"))
+            length.transpose().map_err(|source| exec_datafusion_err!("common_prefix_len: {source}"))
         });
         let lengths = lengths.collect::<Result<Int32Array>>()?;
         result(Arc::new(lengths), &args.args)

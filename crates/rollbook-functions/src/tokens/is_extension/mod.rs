@@ -7,8 +7,7 @@ use arrow::datatypes::DataType;
 use datafusion_common::Result;
 use datafusion_common::utils::take_function_args;
 use datafusion_expr::{
-    ColumnarValue, Documentation, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
-    Volatility,
+    ColumnarValue, Documentation, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
 use super::lists::{TokenLists, result, rows, token_list_type};
@@ -23,11 +22,7 @@ pub(crate) const IS_EXTENSION: Function = Function {
     kind: Kind::Scalar(|| ScalarUDF::new_from_impl(IsExtension::new())),
     params: &[
         Param::required("prompt", "integer[]", "Prompt tokens of a call."),
-        Param::required(
-            "parent_context",
-            "integer[]",
-            "Context of its parent: the parent's prompt and output tokens.",
-        ),
+        Param::required("parent_context", "integer[]", "Context of its parent: the parent's prompt and output tokens."),
     ],
     returns: "boolean",
     doc: "Returns whether a prompt starts with the whole context of the parent call.",
@@ -48,10 +43,7 @@ struct IsExtension {
 
 impl IsExtension {
     fn new() -> Self {
-        Self {
-            signature: Signature::user_defined(Volatility::Immutable),
-            documentation: IS_EXTENSION.documentation(),
-        }
+        Self { signature: Signature::user_defined(Volatility::Immutable), documentation: IS_EXTENSION.documentation() }
     }
 }
 
@@ -67,9 +59,7 @@ impl ScalarUDFImpl for IsExtension {
     fn coerce_types(&self, arg_types: &[DataType]) -> Result<Vec<DataType>> {
         check_count(&IS_EXTENSION, arg_types.len())?;
         let types = arg_types.iter().enumerate();
-        types
-            .map(|(position, given)| token_list_type(&IS_EXTENSION, position, given))
-            .collect()
+        types.map(|(position, given)| token_list_type(&IS_EXTENSION, position, given)).collect()
     }
 
     fn return_type(&self, _arg_types: &[DataType]) -> Result<DataType> {

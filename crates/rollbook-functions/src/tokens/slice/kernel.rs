@@ -2,9 +2,7 @@
 
 use std::ops::Range;
 
-use arrow::array::{
-    Array, GenericListArray, Int64Array, MutableArrayData, OffsetSizeTrait, make_array,
-};
+use arrow::array::{Array, GenericListArray, Int64Array, MutableArrayData, OffsetSizeTrait, make_array};
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::datatypes::FieldRef;
 use datafusion_common::{Result, exec_datafusion_err, exec_err};
@@ -16,18 +14,14 @@ pub(super) fn slice_lists<O: OffsetSizeTrait>(
     starts: &Int64Array,
     lengths: &Int64Array,
 ) -> Result<GenericListArray<O>> {
-    let nulls = NullBuffer::union(
-        NullBuffer::union(lists.nulls(), starts.nulls()).as_ref(),
-        lengths.nulls(),
-    );
+    let nulls = NullBuffer::union(NullBuffer::union(lists.nulls(), starts.nulls()).as_ref(), lengths.nulls());
     let mut cuts = Vec::with_capacity(lists.len());
     for row in 0..lists.len() {
         if nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
             cuts.push(0..0);
             continue;
         }
-        let whole =
-            lists.value_offsets()[row].as_usize()..lists.value_offsets()[row + 1].as_usize();
+        let whole = lists.value_offsets()[row].as_usize()..lists.value_offsets()[row + 1].as_usize();
         cuts.push(cut(whole, starts.value(row), lengths.value(row))?);
     }
     let values = if let [only] = cuts.as_slice() {
@@ -35,20 +29,14 @@ pub(super) fn slice_lists<O: OffsetSizeTrait>(
         lists.values().slice(only.start, only.len())
     } else {
         let items = lists.values().to_data();
-        let mut copied =
-            MutableArrayData::new(vec![&items], false, cuts.iter().map(Range::len).sum());
+        let mut copied = MutableArrayData::new(vec![&items], false, cuts.iter().map(Range::len).sum());
         for cut in &cuts {
             copied.try_extend(0, cut.start, cut.end)?;
         }
         make_array(copied.freeze())
     };
     let offsets = OffsetBuffer::from_lengths(cuts.iter().map(Range::len));
-    Ok(GenericListArray::try_new(
-        FieldRef::clone(item),
-        offsets,
-        values,
-        nulls,
-    )?)
+    Ok(GenericListArray::try_new(FieldRef::clone(item), offsets, values, nulls)?)
 }
 
 /// Returns the items of `whole` that a slice keeps.
@@ -57,13 +45,8 @@ fn cut(whole: Range<usize>, start: i64, length: i64) -> Result<Range<usize>> {
         return exec_err!("slice: start {start} and length {length} must not be negative");
     }
     let too_far = |source| exec_datafusion_err!("slice: {source}");
-    let start = whole
-        .start
-        .saturating_add(usize::try_from(start).map_err(too_far)?)
-        .min(whole.end);
-    let end = start
-        .saturating_add(usize::try_from(length).map_err(too_far)?)
-        .min(whole.end);
+    let start = whole.start.saturating_add(usize::try_from(start).map_err(too_far)?).min(whole.end);
+    let end = start.saturating_add(usize::try_from(length).map_err(too_far)?).min(whole.end);
     Ok(start..end)
 }
 
@@ -82,10 +65,7 @@ mod tests {
         let array = ListArray::from_iter_primitive::<Int32Type, _, _>(lists.clone());
         let item = Field::new_list_field(array.value_type(), true).into();
         let sliced = slice_lists(&item, &array, &starts.into(), &lengths.into())?;
-        Ok(sliced
-            .iter()
-            .map(|list| list.map(|list| list.as_primitive::<Int32Type>().iter().collect()))
-            .collect())
+        Ok(sliced.iter().map(|list| list.map(|list| list.as_primitive::<Int32Type>().iter().collect())).collect())
     }
 
     #[rstest]
@@ -95,11 +75,7 @@ mod tests {
     #[case::beyond_the_end(7, 1, &[])]
     #[case::nothing(1, 0, &[])]
     #[case::huge(1, i64::MAX, &[20, 30, 40])]
-    fn counts_from_zero_and_stops_at_the_end(
-        #[case] start: i64,
-        #[case] length: i64,
-        #[case] expected: &[i32],
-    ) {
+    fn counts_from_zero_and_stops_at_the_end(#[case] start: i64, #[case] length: i64, #[case] expected: &[i32]) {
         let list = vec![Some(vec![Some(10), Some(20), Some(30), Some(40)])];
         let expected = vec![Some(expected.iter().copied().map(Some).collect::<Vec<_>>())];
         assert_eq!(slice(&list, vec![start], vec![length]).unwrap(), expected);
@@ -109,12 +85,7 @@ mod tests {
     #[case(-1, 1)]
     #[case(0, -1)]
     fn negative_is_an_error(#[case] start: i64, #[case] length: i64) {
-        assert!(
-            slice(&vec![Some(vec![])], vec![start], vec![length])
-                .unwrap_err()
-                .to_string()
-                .contains("negative")
-        );
+        assert!(slice(&vec![Some(vec![])], vec![start], vec![length]).unwrap_err().to_string().contains("negative"));
     }
 
     proptest! {
@@ -150,11 +121,8 @@ mod tests {
         let item = Field::new_list_field(lists.value_type(), true).into();
         let cut = lists.slice(1, 3);
         let sliced = slice_lists(&item, &cut, &vec![1; 3].into(), &vec![1; 3].into()).unwrap();
-        let expected = ListArray::from_iter_primitive::<Int32Type, _, _>([
-            Some(vec![Some(3)]),
-            None,
-            Some(vec![Some(5)]),
-        ]);
+        let expected =
+            ListArray::from_iter_primitive::<Int32Type, _, _>([Some(vec![Some(3)]), None, Some(vec![Some(5)])]);
         assert_eq!(sliced, expected);
     }
 }

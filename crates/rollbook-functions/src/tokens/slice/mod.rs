@@ -9,8 +9,7 @@ use arrow::datatypes::DataType;
 use datafusion_common::utils::take_function_args;
 use datafusion_common::{Result, internal_err};
 use datafusion_expr::{
-    ColumnarValue, Documentation, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
-    Volatility,
+    ColumnarValue, Documentation, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
 use super::lists::{result, rows};
@@ -47,10 +46,7 @@ struct Slice {
 
 impl Slice {
     fn new() -> Self {
-        Self {
-            signature: Signature::user_defined(Volatility::Immutable),
-            documentation: SLICE.documentation(),
-        }
+        Self { signature: Signature::user_defined(Volatility::Immutable), documentation: SLICE.documentation() }
     }
 }
 
@@ -65,16 +61,13 @@ impl ScalarUDFImpl for Slice {
 
     fn coerce_types(&self, arg_types: &[DataType]) -> Result<Vec<DataType>> {
         check_count(&SLICE, arg_types.len())?;
-        let types = arg_types
-            .iter()
-            .enumerate()
-            .map(|(position, given)| match (position, given) {
-                (0, DataType::List(_) | DataType::LargeList(_)) => Ok(given.clone()),
-                (0, DataType::FixedSizeList(item, _)) => Ok(DataType::List(Arc::clone(item))),
-                (0, DataType::Null) => Ok(DataType::new_list(DataType::Null, true)),
-                (0, other) => wrong_type(&SLICE, 0, "a list", other),
-                _ => integer_type(&SLICE, position, given),
-            });
+        let types = arg_types.iter().enumerate().map(|(position, given)| match (position, given) {
+            (0, DataType::List(_) | DataType::LargeList(_)) => Ok(given.clone()),
+            (0, DataType::FixedSizeList(item, _)) => Ok(DataType::List(Arc::clone(item))),
+            (0, DataType::Null) => Ok(DataType::new_list(DataType::Null, true)),
+            (0, other) => wrong_type(&SLICE, 0, "a list", other),
+            _ => integer_type(&SLICE, position, given),
+        });
         types.collect()
     }
 
@@ -91,26 +84,12 @@ impl ScalarUDFImpl for Slice {
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let rows = rows(args.number_rows, &args.args);
-        let arrays = args
-            .args
-            .iter()
-            .map(|argument| argument.to_array(rows))
-            .collect::<Result<Vec<_>>>()?;
+        let arrays = args.args.iter().map(|argument| argument.to_array(rows)).collect::<Result<Vec<_>>>()?;
         let [list, start, length] = take_function_args(self.name(), &arrays)?;
         let (start, length) = (start.as_primitive(), length.as_primitive());
         let sliced: ArrayRef = match list.data_type() {
-            DataType::List(item) => Arc::new(kernel::slice_lists(
-                item,
-                list.as_list::<i32>(),
-                start,
-                length,
-            )?),
-            DataType::LargeList(item) => Arc::new(kernel::slice_lists(
-                item,
-                list.as_list::<i64>(),
-                start,
-                length,
-            )?),
+            DataType::List(item) => Arc::new(kernel::slice_lists(item, list.as_list::<i32>(), start, length)?),
+            DataType::LargeList(item) => Arc::new(kernel::slice_lists(item, list.as_list::<i64>(), start, length)?),
             other => return internal_err!("slice of {other}"),
         };
         result(sliced, &args.args)

@@ -7,8 +7,7 @@ use arrow::datatypes::DataType;
 use datafusion_common::Result;
 use datafusion_common::utils::take_function_args;
 use datafusion_expr::{
-    ColumnarValue, Documentation, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
-    Volatility,
+    ColumnarValue, Documentation, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 use rollbook_schema::digest;
 
@@ -43,10 +42,7 @@ struct TokenDigest {
 
 impl TokenDigest {
     fn new() -> Self {
-        Self {
-            signature: Signature::user_defined(Volatility::Immutable),
-            documentation: TOKEN_DIGEST.documentation(),
-        }
+        Self { signature: Signature::user_defined(Volatility::Immutable), documentation: TOKEN_DIGEST.documentation() }
     }
 }
 
@@ -62,9 +58,7 @@ impl ScalarUDFImpl for TokenDigest {
     fn coerce_types(&self, arg_types: &[DataType]) -> Result<Vec<DataType>> {
         check_count(&TOKEN_DIGEST, arg_types.len())?;
         let types = arg_types.iter().enumerate();
-        types
-            .map(|(position, given)| token_list_type(&TOKEN_DIGEST, position, given))
-            .collect()
+        types.map(|(position, given)| token_list_type(&TOKEN_DIGEST, position, given)).collect()
     }
 
     fn return_type(&self, _arg_types: &[DataType]) -> Result<DataType> {
@@ -78,8 +72,7 @@ impl ScalarUDFImpl for TokenDigest {
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let [tokens] = take_function_args(self.name(), &args.args)?;
         let lists = TokenLists::of(tokens)?;
-        let digests = (0..rows(args.number_rows, &args.args))
-            .map(|row| Ok(lists.row(row)?.map(digest::token_digest)));
+        let digests = (0..rows(args.number_rows, &args.args)).map(|row| Ok(lists.row(row)?.map(digest::token_digest)));
         let digests = digests.collect::<Result<StringArray>>()?;
         result(Arc::new(digests), &args.args)
     }

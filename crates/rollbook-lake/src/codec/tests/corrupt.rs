@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{
-    ArrayRef, Int32Array, ListArray, ListBuilder, RecordBatch, StringArray, StringBuilder,
-};
+use arrow::array::{ArrayRef, Int32Array, ListArray, ListBuilder, RecordBatch, StringArray, StringBuilder};
 use arrow::datatypes::Int32Type;
 use proptest::prelude::*;
 use rstest::rstest;
@@ -22,18 +20,10 @@ fn stored() -> RecordBatch {
 
 fn with(batch: &RecordBatch, name: &str, column: &ArrayRef) -> RecordBatch {
     let fields = batch.schema();
-    let columns = fields
-        .fields()
-        .iter()
-        .zip(batch.columns())
-        .map(|(field, old)| {
-            let column = if field.name() == name {
-                Arc::clone(column)
-            } else {
-                Arc::clone(old)
-            };
-            (field.name().clone(), column, true)
-        });
+    let columns = fields.fields().iter().zip(batch.columns()).map(|(field, old)| {
+        let column = if field.name() == name { Arc::clone(column) } else { Arc::clone(old) };
+        (field.name().clone(), column, true)
+    });
     RecordBatch::try_from_iter_with_nullable(columns).unwrap()
 }
 
@@ -54,37 +44,22 @@ fn ints(values: [Option<i32>; 2]) -> ArrayRef {
 #[case::messages_base_len_is_too_long("messages_base_len", [Some(0), Some(2)], "the number of base messages exceeds the base's")]
 #[case::messages_base_len_is_negative("messages_base_len", [Some(0), Some(-2)], "the number of base messages is negative")]
 #[case::number_is_missing("stored_index", [Some(0), None], "a stored row has no number")]
-fn bad_number_is_corrupt(
-    #[case] column: &str,
-    #[case] values: [Option<i32>; 2],
-    #[case] message: &str,
-) {
+fn bad_number_is_corrupt(#[case] column: &str, #[case] values: [Option<i32>; 2], #[case] message: &str) {
     let batch = with(&stored(), column, &ints(values));
     let error = Decoder::new(true, true).decode(&batch).unwrap_err();
     assert_eq!((error.kind(), error.message()), (Kind::Corrupt, message));
     let named = |key: &str| error.context().iter().any(|(name, _)| *name == key);
-    assert!(
-        named("run_id") && named("rollout_id") && named("stored_index"),
-        "{error}"
-    );
+    assert!(named("run_id") && named("rollout_id") && named("stored_index"), "{error}");
     assert_eq!(rebase_rollout(&[batch]).unwrap_err().kind(), Kind::Corrupt);
 }
 
 #[test]
 fn unknown_prompt_with_a_base_length_is_corrupt() {
-    let suffix =
-        ListArray::from_iter_primitive::<Int32Type, _, _>([Some(vec![Some(1), Some(2)]), None]);
+    let suffix = ListArray::from_iter_primitive::<Int32Type, _, _>([Some(vec![Some(1), Some(2)]), None]);
     let error = Decoder::new(true, false)
-        .decode(&with(
-            &stored(),
-            "prompt_suffix",
-            &(Arc::new(suffix) as ArrayRef),
-        ))
+        .decode(&with(&stored(), "prompt_suffix", &(Arc::new(suffix) as ArrayRef)))
         .unwrap_err();
-    assert_eq!(
-        (error.kind(), error.message()),
-        (Kind::Corrupt, "an unknown prompt has a base length")
-    );
+    assert_eq!((error.kind(), error.message()), (Kind::Corrupt, "an unknown prompt has a base length"));
 }
 
 #[rstest]
@@ -93,16 +68,8 @@ fn unknown_prompt_with_a_base_length_is_corrupt() {
 #[case::no_json("messages")]
 fn request_without_a_place_for_messages_is_corrupt(#[case] request: &str) {
     let requests: ArrayRef = Arc::new(StringArray::from(vec![r#"{"messages":[]}"#, request]));
-    let error = Decoder::new(false, true)
-        .decode(&with(&stored(), "request", &requests))
-        .unwrap_err();
-    assert_eq!(
-        (error.kind(), error.message()),
-        (
-            Kind::Corrupt,
-            "a request without messages has no place for them"
-        )
-    );
+    let error = Decoder::new(false, true).decode(&with(&stored(), "request", &requests)).unwrap_err();
+    assert_eq!((error.kind(), error.message()), (Kind::Corrupt, "a request without messages has no place for them"));
 }
 
 #[test]
@@ -110,18 +77,8 @@ fn null_message_is_corrupt() {
     let mut suffix = ListBuilder::new(StringBuilder::new());
     suffix.append_value([Some("1")]);
     suffix.append_value([None::<&str>]);
-    let batch = with(
-        &stored(),
-        "messages_suffix",
-        &(Arc::new(suffix.finish()) as ArrayRef),
-    );
-    assert_eq!(
-        Decoder::new(false, true)
-            .decode(&batch)
-            .unwrap_err()
-            .message(),
-        "a message is null"
-    );
+    let batch = with(&stored(), "messages_suffix", &(Arc::new(suffix.finish()) as ArrayRef));
+    assert_eq!(Decoder::new(false, true).decode(&batch).unwrap_err().message(), "a message is null");
 }
 
 #[test]
@@ -140,25 +97,13 @@ fn missing_and_mistyped_columns_are_named() {
     let mut without = batch.clone();
     without.remove_column(index);
     let error = Decoder::new(true, false).decode(&without).unwrap_err();
-    assert_eq!(
-        (error.kind(), error.message()),
-        (Kind::Invalid, "column prompt_suffix is missing")
-    );
-    let error = Decoder::new(true, false)
-        .decode(&with(&batch, "prompt_suffix", &ints([None, None])))
-        .unwrap_err();
+    assert_eq!((error.kind(), error.message()), (Kind::Invalid, "column prompt_suffix is missing"));
+    let error = Decoder::new(true, false).decode(&with(&batch, "prompt_suffix", &ints([None, None]))).unwrap_err();
     assert_eq!(error.message(), "column prompt_suffix has type Int32");
-    let nulls = ListArray::from_iter_primitive::<Int32Type, _, _>([
-        Some(vec![Some(1)]),
-        Some(vec![Some(1), None]),
-    ]);
-    let batch =
-        RecordBatch::try_from_iter([("prompt_token_ids", Arc::new(nulls) as ArrayRef)]).unwrap();
+    let nulls = ListArray::from_iter_primitive::<Int32Type, _, _>([Some(vec![Some(1)]), Some(vec![Some(1), None])]);
+    let batch = RecordBatch::try_from_iter([("prompt_token_ids", Arc::new(nulls) as ArrayRef)]).unwrap();
     let error = Encoder::new(9).encode(&batch).unwrap_err();
-    assert_eq!(
-        error.message(),
-        "column prompt_token_ids holds a null token in row 1"
-    );
+    assert_eq!(error.message(), "column prompt_token_ids holds a null token in row 1");
 }
 
 proptest! {

@@ -35,21 +35,15 @@ fn first_with_id(cases: &[Case], id: &str) -> Option<usize> {
 /// The base of row `at` among the rows before it: its place and the tokens shared.
 pub(super) fn base(cases: &[Case], at: usize) -> Option<(usize, usize)> {
     let prompt = cases[at].prompt.as_ref()?;
-    let lengths: Vec<usize> = cases[..at]
-        .iter()
-        .map(|case| context(case).map_or(0, |context| shared(prompt, &context)))
-        .collect();
+    let lengths: Vec<usize> =
+        cases[..at].iter().map(|case| context(case).map_or(0, |context| shared(prompt, &context))).collect();
     let best = *lengths.iter().max()?;
     if best == 0 {
         return None;
     }
-    let parent = cases[at]
-        .parent
-        .as_ref()
-        .and_then(|parent| first_with_id(&cases[..at], parent));
-    let place = parent
-        .filter(|parent| lengths[*parent] == best)
-        .or_else(|| lengths.iter().position(|len| *len == best));
+    let parent = cases[at].parent.as_ref().and_then(|parent| first_with_id(&cases[..at], parent));
+    let place =
+        parent.filter(|parent| lengths[*parent] == best).or_else(|| lengths.iter().position(|len| *len == best));
     place.map(|place| (place, best))
 }
 
@@ -59,16 +53,8 @@ pub(super) fn parent_prefix_len(cases: &[Case], at: usize, known: usize) -> Opti
     let other = match (&case.parent, case.index) {
         (Some(parent), _) => first_with_id(&cases[..known], parent).filter(|parent| *parent != at),
         (None, Some(index)) => {
-            let below = cases[..known]
-                .iter()
-                .filter_map(|case| case.index)
-                .filter(|other| *other < index)
-                .max();
-            below.and_then(|below| {
-                cases[..known]
-                    .iter()
-                    .rposition(|case| case.index == Some(below))
-            })
+            let below = cases[..known].iter().filter_map(|case| case.index).filter(|other| *other < index).max();
+            below.and_then(|below| cases[..known].iter().rposition(|case| case.index == Some(below)))
         }
         (None, None) => at.checked_sub(1),
     };

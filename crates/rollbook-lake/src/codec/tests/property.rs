@@ -56,51 +56,32 @@ fn step() -> impl Strategy<Value = Step> {
 
 fn plan() -> impl Strategy<Value = Plan> {
     let back = prop_oneof![3 => Just(0), 1 => 0..6_usize];
-    let ids = (
-        weighted(0.8, 0..6_i32),
-        weighted(0.9, 0..8_usize),
-        0..12_usize,
-    );
-    (
-        step(),
-        back,
-        weighted(0.9, tokens()),
-        any::<bool>(),
-        0..2_usize,
-        ids,
-        0..3_usize,
+    let ids = (weighted(0.8, 0..6_i32), weighted(0.9, 0..8_usize), 0..12_usize);
+    (step(), back, weighted(0.9, tokens()), any::<bool>(), 0..2_usize, ids, 0..3_usize).prop_map(
+        |(step, back, output, is_retry_equal, rollout, (index, id, parent), message)| Plan {
+            step,
+            back,
+            output,
+            is_retry_equal,
+            rollout,
+            index,
+            id,
+            parent,
+            message,
+        },
     )
-        .prop_map(
-            |(step, back, output, is_retry_equal, rollout, (index, id, parent), message)| Plan {
-                step,
-                back,
-                output,
-                is_retry_equal,
-                rollout,
-                index,
-                id,
-                parent,
-                message,
-            },
-        )
 }
 
 /// The calls that the plans make; ids and indexes double now and then, parents are earlier, later, missing or the call.
 fn calls(plans: &[Plan]) -> Vec<Case> {
     let mut calls: Vec<Case> = Vec::new();
     for (number, plan) in plans.iter().enumerate() {
-        let before = calls
-            .len()
-            .checked_sub(1 + plan.back)
-            .map(|place| calls[place].clone())
-            .unwrap_or_default();
+        let before = calls.len().checked_sub(1 + plan.back).map(|place| calls[place].clone()).unwrap_or_default();
         let old = before.prompt.clone().unwrap_or_default();
         let context = [old.as_slice(), before.output.as_deref().unwrap_or(&[])].concat();
         let prompt = match &plan.step {
             Step::Extend(new) => Some([context.as_slice(), new].concat()),
-            Step::Rewrite { kept, new } => {
-                Some([&context[..(*kept).min(context.len())], new].concat())
-            }
+            Step::Rewrite { kept, new } => Some([&context[..(*kept).min(context.len())], new].concat()),
             Step::Retry => Some(old),
             Step::Fresh(new) => Some(new.clone()),
             Step::Empty => Some(Vec::new()),
@@ -109,31 +90,15 @@ fn calls(plans: &[Plan]) -> Vec<Case> {
         let is_equal = matches!(plan.step, Step::Retry) && plan.is_retry_equal;
         calls.push(Case {
             rollout: [Some("one".to_owned()), None][plan.rollout].clone(),
-            id: plan.id.map(|id| {
-                if id < 6 {
-                    format!("call-{number}")
-                } else {
-                    format!("call-{id}")
-                }
-            }),
-            index: plan.index.map(|index| {
-                if index < 3 {
-                    i32::try_from(number).unwrap()
-                } else {
-                    index
-                }
-            }),
+            id: plan.id.map(|id| if id < 6 { format!("call-{number}") } else { format!("call-{id}") }),
+            index: plan.index.map(|index| if index < 3 { i32::try_from(number).unwrap() } else { index }),
             parent: match plan.parent {
                 0..4 => None,
                 4..8 => before.id,
                 other => Some(format!("call-{}", other * 3 % 14)),
             },
             prompt,
-            output: if is_equal {
-                before.output
-            } else {
-                plan.output.clone()
-            },
+            output: if is_equal { before.output } else { plan.output.clone() },
             request: request(before.request.as_deref(), plan.message),
         });
     }
@@ -149,27 +114,16 @@ fn request(before: Option<&str>, message: usize) -> Option<String> {
 }
 
 fn of_rollout(calls: &[Case], rollout: Option<&str>) -> Vec<Case> {
-    calls
-        .iter()
-        .filter(|call| call.rollout.as_deref() == rollout)
-        .cloned()
-        .collect()
+    calls.iter().filter(|call| call.rollout.as_deref() == rollout).cloned().collect()
 }
 
 /// Checks one rollout's stored rows, in the order stored, against the oracle.
 fn check_stored(stored: &RecordBatch, calls: &[Case], is_complete: bool) {
     let (base_index, base_len) = (int(stored, "base_index"), int(stored, "base_len"));
-    let (prefix, suffix) = (
-        int(stored, "parent_prefix_len"),
-        lists(stored, "prompt_suffix"),
-    );
+    let (prefix, suffix) = (int(stored, "parent_prefix_len"), lists(stored, "prompt_suffix"));
     for at in 0..calls.len() {
         let base = oracle::base(calls, at);
-        assert_eq!(
-            base_len[at],
-            base.map(|(_, len)| i32::try_from(len).unwrap()),
-            "base_len of {at} in {calls:?}"
-        );
+        assert_eq!(base_len[at], base.map(|(_, len)| i32::try_from(len).unwrap()), "base_len of {at} in {calls:?}");
         if calls[at].prompt.is_some() {
             assert_eq!(
                 base_index[at],
@@ -177,17 +131,10 @@ fn check_stored(stored: &RecordBatch, calls: &[Case], is_complete: bool) {
                 "base of {at} in {calls:?}"
             );
         }
-        let rest = calls[at]
-            .prompt
-            .as_ref()
-            .map(|prompt| prompt[base.map_or(0, |(_, len)| len)..].to_vec());
+        let rest = calls[at].prompt.as_ref().map(|prompt| prompt[base.map_or(0, |(_, len)| len)..].to_vec());
         assert_eq!(suffix[at], rest, "suffix of {at}");
         let known = if is_complete { calls.len() } else { at };
-        assert_eq!(
-            prefix[at],
-            oracle::parent_prefix_len(calls, at, known),
-            "parent_prefix_len of {at} in {calls:?}"
-        );
+        assert_eq!(prefix[at], oracle::parent_prefix_len(calls, at, known), "parent_prefix_len of {at} in {calls:?}");
     }
 }
 
@@ -197,24 +144,9 @@ fn check_rebuilt(stored: &RecordBatch, calls: &[Case], step: usize, max_bytes: u
     assert_eq!(cases(&rebuilt), calls);
     assert_eq!(int(&rebuilt, "marker"), int(&logical(calls), "marker"));
     let digest = |tokens: &Option<Vec<i32>>| tokens.as_deref().map(oracle::digest);
-    let (prompts, outputs) = (
-        text(&rebuilt, "prompt_digest"),
-        text(&rebuilt, "output_digest"),
-    );
-    assert_eq!(
-        prompts,
-        calls
-            .iter()
-            .map(|call| digest(&call.prompt))
-            .collect::<Vec<_>>()
-    );
-    assert_eq!(
-        outputs,
-        calls
-            .iter()
-            .map(|call| digest(&call.output))
-            .collect::<Vec<_>>()
-    );
+    let (prompts, outputs) = (text(&rebuilt, "prompt_digest"), text(&rebuilt, "output_digest"));
+    assert_eq!(prompts, calls.iter().map(|call| digest(&call.prompt)).collect::<Vec<_>>());
+    assert_eq!(outputs, calls.iter().map(|call| digest(&call.output)).collect::<Vec<_>>());
 }
 
 const ROLLOUTS: [Option<&str>; 2] = [Some("one"), None];

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{
-    ArrayRef, AsArray, Int32Array, ListArray, RecordBatch, StringArray, UInt32Array,
-};
+use arrow::array::{ArrayRef, AsArray, Int32Array, ListArray, RecordBatch, StringArray, UInt32Array};
 use arrow::compute::{concat_batches, take_record_batch};
 use arrow::datatypes::Int32Type;
 
@@ -57,47 +55,17 @@ fn texts<'a>(texts: impl Iterator<Item = Option<&'a str>>) -> ArrayRef {
 
 /// The calls as an importer hands them over; column `marker` stands for those the codec does not know.
 pub(super) fn logical(cases: &[Case]) -> RecordBatch {
-    let marker: Int32Array = cases
-        .iter()
-        .map(|case| case.prompt.as_ref().map(|p| p.iter().fold(7, |a, t| a ^ t)))
-        .collect();
+    let marker: Int32Array =
+        cases.iter().map(|case| case.prompt.as_ref().map(|p| p.iter().fold(7, |a, t| a ^ t))).collect();
     RecordBatch::try_from_iter_with_nullable([
         ("run_id", texts(cases.iter().map(|_| Some("run"))), true),
-        (
-            "rollout_id",
-            texts(cases.iter().map(|case| case.rollout.as_deref())),
-            true,
-        ),
-        (
-            "call_id",
-            texts(cases.iter().map(|case| case.id.as_deref())),
-            true,
-        ),
-        (
-            "call_index",
-            Arc::new(cases.iter().map(|case| case.index).collect::<Int32Array>()) as ArrayRef,
-            true,
-        ),
-        (
-            "parent_call_id",
-            texts(cases.iter().map(|case| case.parent.as_deref())),
-            true,
-        ),
-        (
-            "prompt_token_ids",
-            tokens(cases.iter().map(|case| case.prompt.clone())),
-            true,
-        ),
-        (
-            "output_token_ids",
-            tokens(cases.iter().map(|case| case.output.clone())),
-            true,
-        ),
-        (
-            "request",
-            texts(cases.iter().map(|case| case.request.as_deref())),
-            true,
-        ),
+        ("rollout_id", texts(cases.iter().map(|case| case.rollout.as_deref())), true),
+        ("call_id", texts(cases.iter().map(|case| case.id.as_deref())), true),
+        ("call_index", Arc::new(cases.iter().map(|case| case.index).collect::<Int32Array>()) as ArrayRef, true),
+        ("parent_call_id", texts(cases.iter().map(|case| case.parent.as_deref())), true),
+        ("prompt_token_ids", tokens(cases.iter().map(|case| case.prompt.clone())), true),
+        ("output_token_ids", tokens(cases.iter().map(|case| case.output.clone())), true),
+        ("request", texts(cases.iter().map(|case| case.request.as_deref())), true),
         ("marker", Arc::new(marker) as ArrayRef, true),
     ])
     .unwrap()
@@ -109,45 +77,25 @@ pub(super) fn encode(cases: &[Case]) -> RecordBatch {
 }
 
 pub(super) fn int(batch: &RecordBatch, name: &str) -> Vec<Option<i32>> {
-    batch
-        .column_by_name(name)
-        .unwrap()
-        .as_primitive::<Int32Type>()
-        .iter()
-        .collect()
+    batch.column_by_name(name).unwrap().as_primitive::<Int32Type>().iter().collect()
 }
 
 pub(super) fn text(batch: &RecordBatch, name: &str) -> Vec<Option<String>> {
     let column = batch.column_by_name(name).unwrap();
-    column
-        .as_string::<i32>()
-        .iter()
-        .map(|text| text.map(str::to_owned))
-        .collect()
+    column.as_string::<i32>().iter().map(|text| text.map(str::to_owned)).collect()
 }
 
 pub(super) fn lists(batch: &RecordBatch, name: &str) -> Vec<Option<Vec<i32>>> {
     let column = batch.column_by_name(name).unwrap();
     let list = |list: ArrayRef| list.as_primitive::<Int32Type>().values().to_vec();
-    column
-        .as_list::<i32>()
-        .iter()
-        .map(|item| item.map(list))
-        .collect()
+    column.as_list::<i32>().iter().map(|item| item.map(list)).collect()
 }
 
 /// The calls that a batch of rebuilt rows holds.
 pub(super) fn cases(batch: &RecordBatch) -> Vec<Case> {
-    let (rollout, id, parent) = (
-        text(batch, "rollout_id"),
-        text(batch, "call_id"),
-        text(batch, "parent_call_id"),
-    );
+    let (rollout, id, parent) = (text(batch, "rollout_id"), text(batch, "call_id"), text(batch, "parent_call_id"));
     let (index, request) = (int(batch, "call_index"), text(batch, "request"));
-    let (prompt, output) = (
-        lists(batch, "prompt_token_ids"),
-        lists(batch, "output_token_ids"),
-    );
+    let (prompt, output) = (lists(batch, "prompt_token_ids"), lists(batch, "output_token_ids"));
     (0..batch.num_rows())
         .map(|row| Case {
             rollout: rollout[row].clone(),
@@ -163,10 +111,7 @@ pub(super) fn cases(batch: &RecordBatch) -> Vec<Case> {
 
 /// The rows of one rollout, in the order they have.
 pub(super) fn only(batch: &RecordBatch, rollout: Option<&str>) -> RecordBatch {
-    let found = text(batch, "rollout_id")
-        .into_iter()
-        .zip(0_u32..)
-        .filter(|(name, _)| name.as_deref() == rollout);
+    let found = text(batch, "rollout_id").into_iter().zip(0_u32..).filter(|(name, _)| name.as_deref() == rollout);
     take_record_batch(batch, &found.map(|(_, row)| row).collect::<UInt32Array>()).unwrap()
 }
 
@@ -179,10 +124,7 @@ pub(super) fn decode_by(stored: &RecordBatch, step: usize, max_bytes: usize) -> 
         let mut row = 0;
         while row < batch.num_rows() {
             let (decoded, next) = decoder.decode_up_to(&batch, row, max_bytes).unwrap();
-            assert!(
-                next > row && decoded.batch.num_rows() == next - row,
-                "rows {row}..{next}"
-            );
+            assert!(next > row && decoded.batch.num_rows() == next - row, "rows {row}..{next}");
             pieces.push(decoded.batch);
             row = next;
         }

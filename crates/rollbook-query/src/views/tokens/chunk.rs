@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, BooleanBuilder, Float32Builder,
-    Float64Builder, Int32Array, Int32Builder, Int64Array, Int64Builder, ListArray, MapBuilder,
-    MapFieldNames, PrimitiveArray, RecordBatch, RecordBatchOptions, StringBuilder, StructArray,
-    UInt32Array,
+    Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, BooleanBuilder, Float32Builder, Float64Builder,
+    Int32Array, Int32Builder, Int64Array, Int64Builder, ListArray, MapBuilder, MapFieldNames, PrimitiveArray,
+    RecordBatch, RecordBatchOptions, StringBuilder, StructArray, UInt32Array,
 };
 use datafusion::arrow::compute::{cast, take};
 use datafusion::arrow::datatypes::{DataType, Field, Float32Type, Int32Type, Int64Type, SchemaRef};
@@ -26,23 +25,11 @@ pub(super) struct Run {
 /// Returns the number of output tokens of each call; an unknown output has none.
 pub(super) fn token_counts(calls: &RecordBatch) -> Result<Vec<usize>> {
     let lengths = column(calls, "output_len")?.as_primitive::<Int32Type>();
-    Ok(lengths
-        .iter()
-        .map(|length| {
-            length
-                .and_then(|length| usize::try_from(length).ok())
-                .unwrap_or(0)
-        })
-        .collect())
+    Ok(lengths.iter().map(|length| length.and_then(|length| usize::try_from(length).ok()).unwrap_or(0)).collect())
 }
 
 /// Takes up to `limit` tokens from a place on; returns them and the place to go on from.
-pub(super) fn next_chunk(
-    counts: &[usize],
-    row: usize,
-    position: usize,
-    limit: usize,
-) -> (Vec<Run>, usize, usize) {
+pub(super) fn next_chunk(counts: &[usize], row: usize, position: usize, limit: usize) -> (Vec<Run>, usize, usize) {
     let (mut row, mut from, mut room) = (row, position, limit.max(1));
     let mut runs = Vec::new();
     while let Some(&count) = counts.get(row) {
@@ -73,31 +60,20 @@ impl Chunk<'_> {
         let rows: UInt32Array = self
             .places()
             .map(|(row, _)| {
-                u32::try_from(row)
-                    .map_err(|error| exec_datafusion_err!("too many calls in a batch: {error}"))
+                u32::try_from(row).map_err(|error| exec_datafusion_err!("too many calls in a batch: {error}"))
             })
             .collect::<Result<Vec<u32>>>()?
             .into();
-        let columns = schema
-            .fields()
-            .iter()
-            .map(|field| self.column(field, &rows))
-            .collect::<Result<Vec<_>>>()?;
+        let columns = schema.fields().iter().map(|field| self.column(field, &rows)).collect::<Result<Vec<_>>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
-        Ok(RecordBatch::try_new_with_options(
-            Arc::clone(schema),
-            columns,
-            &options,
-        )?)
+        Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
     }
 
     fn column(&self, field: &Field, rows: &UInt32Array) -> Result<ArrayRef> {
         Ok(match field.name().as_str() {
-            "position" => Arc::new(
-                self.places()
-                    .map(|(_, at)| i32::try_from(at).unwrap_or(i32::MAX))
-                    .collect::<Int32Array>(),
-            ),
+            "position" => {
+                Arc::new(self.places().map(|(_, at)| i32::try_from(at).unwrap_or(i32::MAX)).collect::<Int32Array>())
+            }
             "token_id" => self.token_ids()?,
             "logprob" => self.logprobs()?,
             "is_sampled" => self.is_sampled()?,
@@ -112,9 +88,7 @@ impl Chunk<'_> {
 
     /// Every token's row and position.
     fn places(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
-        self.runs
-            .iter()
-            .flat_map(|run| (run.from..run.to).map(|at| (run.row, at)))
+        self.runs.iter().flat_map(|run| (run.from..run.to).map(|at| (run.row, at)))
     }
 
     fn token_ids(&self) -> Result<ArrayRef> {
@@ -123,8 +97,7 @@ impl Chunk<'_> {
         for run in self.runs {
             let ids = item(lists, run.row);
             let ids = ids.as_ref().map(AsArray::as_primitive::<Int32Type>);
-            (run.from..run.to)
-                .for_each(|at| out.append_option(ids.and_then(|ids| value_at(ids, at))));
+            (run.from..run.to).for_each(|at| out.append_option(ids.and_then(|ids| value_at(ids, at))));
         }
         Ok(Arc::new(out.finish()))
     }
@@ -135,8 +108,7 @@ impl Chunk<'_> {
         for run in self.runs {
             let values = item(lists, run.row);
             let values = values.as_ref().map(AsArray::as_primitive::<Float32Type>);
-            (run.from..run.to)
-                .for_each(|at| out.append_option(values.and_then(|values| value_at(values, at))));
+            (run.from..run.to).for_each(|at| out.append_option(values.and_then(|values| value_at(values, at))));
         }
         Ok(Arc::new(out.finish()))
     }
@@ -171,10 +143,7 @@ impl Chunk<'_> {
             };
             let starts = cast(field(spans, "start")?, &DataType::Int64)?;
             let marks = cast(field(spans, "policy_version")?, &DataType::Int64)?;
-            let (starts, marks) = (
-                starts.as_primitive::<Int64Type>(),
-                marks.as_primitive::<Int64Type>(),
-            );
+            let (starts, marks) = (starts.as_primitive::<Int64Type>(), marks.as_primitive::<Int64Type>());
             for at in run.from..run.to {
                 out.append_option(version_at(starts, marks, at, own));
             }
@@ -184,11 +153,7 @@ impl Chunk<'_> {
 
     fn signals(&self) -> Result<ArrayRef> {
         let lists = column(self.calls, "_signals")?.as_list::<i32>();
-        let names = MapFieldNames {
-            entry: "key_value".into(),
-            key: "key".into(),
-            value: "value".into(),
-        };
+        let names = MapFieldNames { entry: "key_value".into(), key: "key".into(), value: "value".into() };
         let mut out = MapBuilder::new(Some(names), StringBuilder::new(), Float64Builder::new());
         for run in self.runs {
             let Some(signals) = item(lists, run.row) else {
@@ -254,25 +219,18 @@ fn version_at(starts: &Int64Array, marks: &Int64Array, at: usize, own: Option<i6
 }
 
 fn column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a ArrayRef> {
-    batch
-        .column_by_name(name)
-        .ok_or_else(|| exec_datafusion_err!("tokens are made without the column {name}"))
+    batch.column_by_name(name).ok_or_else(|| exec_datafusion_err!("tokens are made without the column {name}"))
 }
 
 pub(super) fn field<'a>(array: &'a StructArray, name: &str) -> Result<&'a ArrayRef> {
-    array
-        .column_by_name(name)
-        .ok_or_else(|| exec_datafusion_err!("tokens are made without the field {name}"))
+    array.column_by_name(name).ok_or_else(|| exec_datafusion_err!("tokens are made without the field {name}"))
 }
 
 pub(super) fn item(lists: &ListArray, row: usize) -> Option<ArrayRef> {
     lists.is_valid(row).then(|| lists.value(row))
 }
 
-pub(super) fn value_at<T: ArrowPrimitiveType>(
-    array: &PrimitiveArray<T>,
-    at: usize,
-) -> Option<T::Native> {
+pub(super) fn value_at<T: ArrowPrimitiveType>(array: &PrimitiveArray<T>, at: usize) -> Option<T::Native> {
     (at < array.len() && array.is_valid(at)).then(|| array.value(at))
 }
 
@@ -288,30 +246,9 @@ mod tests {
     fn chunks_tile_the_calls_and_skip_empty_ones() {
         let counts = [3, 0, 2];
         let (runs, row, position) = next_chunk(&counts, 0, 0, 4);
-        assert_eq!(
-            runs,
-            vec![
-                Run {
-                    row: 0,
-                    from: 0,
-                    to: 3
-                },
-                Run {
-                    row: 2,
-                    from: 0,
-                    to: 1
-                }
-            ]
-        );
+        assert_eq!(runs, vec![Run { row: 0, from: 0, to: 3 }, Run { row: 2, from: 0, to: 1 }]);
         let (runs, row, position) = next_chunk(&counts, row, position, 4);
-        assert_eq!(
-            runs,
-            vec![Run {
-                row: 2,
-                from: 1,
-                to: 2
-            }]
-        );
+        assert_eq!(runs, vec![Run { row: 2, from: 1, to: 2 }]);
         assert!(next_chunk(&counts, row, position, 4).0.is_empty());
     }
 
@@ -319,9 +256,7 @@ mod tests {
     fn a_span_holds_until_the_next() {
         let starts = Int64Array::from(vec![2, 5]);
         let marks = Int64Array::from(vec![8, 9]);
-        let versions: Vec<_> = (0..7)
-            .map(|at| version_at(&starts, &marks, at, Some(7)).unwrap())
-            .collect();
+        let versions: Vec<_> = (0..7).map(|at| version_at(&starts, &marks, at, Some(7)).unwrap()).collect();
         assert_eq!(versions, [7, 7, 8, 8, 8, 9, 9]);
     }
 }

@@ -14,8 +14,8 @@ use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::{
-    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties,
-    Partitioning, PlanProperties, ReplaceChildrenOptions,
+    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning,
+    PlanProperties, ReplaceChildrenOptions,
 };
 use futures::{Stream, StreamExt};
 
@@ -36,11 +36,7 @@ impl TokensExec {
     pub(crate) fn try_new(input: Arc<dyn ExecutionPlan>, columns: &[String]) -> Result<Self> {
         let fields: Vec<Arc<Field>> = columns
             .iter()
-            .map(|name| {
-                SCHEMA
-                    .field_with_name(name)
-                    .map(|field| Arc::new(field.clone()))
-            })
+            .map(|name| SCHEMA.field_with_name(name).map(|field| Arc::new(field.clone())))
             .collect::<Result<_, _>>()?;
         let properties = PlanProperties::new(
             EquivalenceProperties::new(Arc::new(Schema::new(fields))),
@@ -105,21 +101,11 @@ impl ExecutionPlan for TokensExec {
         }
     }
 
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        self.replace_children(
-            children,
-            ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute),
-        )
+    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
     }
 
-    fn execute(
-        &self,
-        partition: usize,
-        context: Arc<TaskContext>,
-    ) -> Result<SendableRecordBatchStream> {
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let rows = context.session_config().batch_size();
         Ok(Box::pin(TokensStream {
             input: self.input.execute(partition, context)?,
@@ -157,16 +143,11 @@ impl TokensStream {
         let Some(mut pending) = self.pending.take() else {
             return Ok(None);
         };
-        let (runs, row, position) =
-            next_chunk(&pending.counts, pending.row, pending.position, self.rows);
+        let (runs, row, position) = next_chunk(&pending.counts, pending.row, pending.position, self.rows);
         if runs.is_empty() {
             return Ok(None);
         }
-        let batch = Chunk {
-            calls: &pending.calls,
-            runs: &runs,
-        }
-        .batch(&self.schema)?;
+        let batch = Chunk { calls: &pending.calls, runs: &runs }.batch(&self.schema)?;
         (pending.row, pending.position) = (row, position);
         self.pending = Some(pending);
         Ok(Some(batch))
@@ -188,12 +169,7 @@ impl Stream for TokensStream {
             match ready!(self.input.poll_next_unpin(cx)) {
                 Some(Ok(calls)) => match token_counts(&calls) {
                     Ok(counts) => {
-                        self.pending = Some(Pending {
-                            calls,
-                            counts,
-                            row: 0,
-                            position: 0,
-                        });
+                        self.pending = Some(Pending { calls, counts, row: 0, position: 0 });
                     }
                     Err(error) => return Poll::Ready(Some(Err(error))),
                 },

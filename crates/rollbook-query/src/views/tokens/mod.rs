@@ -28,26 +28,14 @@ pub(crate) use exec::TokensExec;
 use crate::provider::nested;
 
 /// Columns that every token of a call shares; filters on them go below.
-pub(super) const KEYS: [&str; 7] = [
-    "run_id",
-    "step",
-    "group_id",
-    "rollout_id",
-    "call_id",
-    "call_index",
-    "turn_index",
-];
+pub(super) const KEYS: [&str; 7] = ["run_id", "step", "group_id", "rollout_id", "call_id", "call_index", "turn_index"];
 
 /// The view's columns.
 pub(super) static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
     let entries = Field::new(
         "key_value",
         DataType::Struct(
-            vec![
-                Field::new("key", DataType::Utf8, false),
-                Field::new("value", DataType::Float64, true),
-            ]
-            .into(),
+            vec![Field::new("key", DataType::Utf8, false), Field::new("value", DataType::Float64, true)].into(),
         ),
         false,
     );
@@ -91,10 +79,7 @@ impl TableProvider for TokensView {
         TableType::View
     }
 
-    fn supports_filters_pushdown(
-        &self,
-        filters: &[&Expr],
-    ) -> Result<Vec<TableProviderFilterPushDown>> {
+    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
         Ok(filters
             .iter()
             .map(|filter| {
@@ -116,15 +101,8 @@ impl TableProvider for TokensView {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let session = nested::session(state)?;
         let columns: Vec<String> = match projection {
-            Some(indices) => indices
-                .iter()
-                .map(|index| SCHEMA.field(*index).name().clone())
-                .collect(),
-            None => SCHEMA
-                .fields()
-                .iter()
-                .map(|field| field.name().clone())
-                .collect(),
+            Some(indices) => indices.iter().map(|index| SCHEMA.field(*index).name().clone()).collect(),
+            None => SCHEMA.fields().iter().map(|field| field.name().clone()).collect(),
         };
         let below = plan::calls(session, &columns, filters).await?;
         let input = nested::physical(session, &below).await?;

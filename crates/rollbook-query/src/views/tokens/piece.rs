@@ -1,8 +1,6 @@
 //! What the samples of a build made of a call's output.
 
-use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, Float64Array, Int64Array, ListArray, StructArray,
-};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array, ListArray, StructArray};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Int64Type};
 use datafusion::common::Result;
@@ -71,27 +69,15 @@ pub(super) fn pieces(lists: &ListArray, row: usize) -> Result<Vec<Piece>> {
         return Ok(Vec::new());
     };
     let all = array.as_struct();
-    let number =
-        |name: &str| -> Result<ArrayRef> { Ok(cast(field(all, name)?, &DataType::Int64)?) };
+    let number = |name: &str| -> Result<ArrayRef> { Ok(cast(field(all, name)?, &DataType::Int64)?) };
     let (starts, lengths) = (number("start")?, number("length")?);
-    let (starts, lengths) = (
-        starts.as_primitive::<Int64Type>(),
-        lengths.as_primitive::<Int64Type>(),
-    );
+    let (starts, lengths) = (starts.as_primitive::<Int64Type>(), lengths.as_primitive::<Int64Type>());
     let trained = field(all, "trained")?.as_boolean();
     let mut found = Vec::new();
     for index in 0..all.len() {
-        let place = |array: &Int64Array| {
-            value_at(array, index).and_then(|value| usize::try_from(value).ok())
-        };
+        let place = |array: &Int64Array| value_at(array, index).and_then(|value| usize::try_from(value).ok());
         if let (Some(start), Some(length)) = (place(starts), place(lengths)) {
-            found.push(Piece {
-                start,
-                length,
-                trained: flag_at(trained, index),
-                lists: all.clone(),
-                index,
-            });
+            found.push(Piece { start, length, trained: flag_at(trained, index), lists: all.clone(), index });
         }
     }
     Ok(found)

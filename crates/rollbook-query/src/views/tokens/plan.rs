@@ -42,19 +42,11 @@ LEFT JOIN (
 
 /// Whether a filter reads nothing but columns that a call's tokens share.
 pub(super) fn is_on_keys(filter: &Expr) -> bool {
-    !filter.is_volatile()
-        && filter
-            .column_refs()
-            .iter()
-            .all(|column| KEYS.contains(&column.name.as_str()))
+    !filter.is_volatile() && filter.column_refs().iter().all(|column| KEYS.contains(&column.name.as_str()))
 }
 
 /// Plans the calls for the columns asked for.
-pub(super) async fn calls(
-    session: &SessionState,
-    columns: &[String],
-    filters: &[Expr],
-) -> Result<LogicalPlan> {
+pub(super) async fn calls(session: &SessionState, columns: &[String], filters: &[Expr]) -> Result<LogicalPlan> {
     let mut wanted: Vec<&str> = vec!["output_len"];
     let add = |name: &'static str, wanted: &mut Vec<&str>| {
         if !wanted.contains(&name) {
@@ -62,9 +54,7 @@ pub(super) async fn calls(
         }
     };
     for key in KEYS {
-        let filtered = filters
-            .iter()
-            .any(|filter| filter.column_refs().iter().any(|column| column.name == key));
+        let filtered = filters.iter().any(|filter| filter.column_refs().iter().any(|column| column.name == key));
         if filtered || columns.iter().any(|column| column == key) {
             add(key, &mut wanted);
         }

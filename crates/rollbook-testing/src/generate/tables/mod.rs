@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, BooleanArray, Float32Array, Float64Array, Int32Array, Int64Array, ListArray,
-    RecordBatch, StringArray, StructArray,
+    ArrayRef, BooleanArray, Float32Array, Float64Array, Int32Array, Int64Array, ListArray, RecordBatch, StringArray,
+    StructArray,
 };
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::datatypes::DataType;
@@ -35,10 +35,7 @@ pub fn runs(options: &Options, columns: Columns) -> Result<RecordBatch> {
     let mut batch = Batch::new("runs")?;
     batch.texts("run_id", [&options.run_id]);
     batch.texts("name", ["generated run"]);
-    batch.ints(
-        "expected_group_size",
-        [i32::try_from(options.group_size).unwrap_or(i32::MAX)],
-    );
+    batch.ints("expected_group_size", [i32::try_from(options.group_size).unwrap_or(i32::MAX)]);
     batch.ints("vocab_size", [VOCAB_SIZE]);
     batch.texts("logprobs_mode", ["raw"]);
     batch.longs("max_staleness", [1]);
@@ -79,35 +76,22 @@ pub fn encodings(columns: Columns) -> Result<RecordBatch> {
 /// As [`runs`].
 pub fn rollouts(options: &Options, rollouts: &[Rollout], columns: Columns) -> Result<RecordBatch> {
     let each = || rollouts.iter();
-    let versions =
-        |rollout: &Rollout| -> Vec<i64> { rollout.calls.iter().map(last_version).collect() };
+    let versions = |rollout: &Rollout| -> Vec<i64> { rollout.calls.iter().map(last_version).collect() };
     let first = |rollout: &Rollout| rollout.calls.first().map(|call| call.policy_version);
     let mut batch = Batch::new("rollouts")?;
     batch.texts("run_id", each().map(|_| &options.run_id));
     batch.texts("rollout_id", each().map(rollout_id));
     batch.longs("step", each().map(|rollout| rollout.step));
     batch.texts("group_id", each().map(group_id));
-    batch.texts(
-        "task_id",
-        each().map(|rollout| format!("task-{:06}", rollout.group)),
-    );
+    batch.texts("task_id", each().map(|rollout| format!("task-{:06}", rollout.group)));
     batch.texts("environment", each().map(|_| "repository"));
     batch.texts("harness", each().map(|_| "generated"));
     batch.texts("purpose", each().map(|_| "train"));
     batch.texts("status", each().map(|rollout| rollout.status));
-    batch.put(
-        "policy_version_min",
-        Arc::new(each().map(first).collect::<Int64Array>()),
-    );
+    batch.put("policy_version_min", Arc::new(each().map(first).collect::<Int64Array>()));
     let newest = each().map(|rollout| versions(rollout).into_iter().max());
-    batch.put(
-        "policy_version_max",
-        Arc::new(newest.collect::<Int64Array>()),
-    );
-    batch.longs(
-        "call_count",
-        each().map(|rollout| i64::from(count(rollout.calls.len()))),
-    );
+    batch.put("policy_version_max", Arc::new(newest.collect::<Int64Array>()));
+    batch.longs("call_count", each().map(|rollout| i64::from(count(rollout.calls.len()))));
     batch.times("started_at", each().map(|rollout| rollout.started_at));
     batch.times("finished_at", each().map(|rollout| rollout.finished_at));
     batch.finish(columns)
@@ -117,12 +101,7 @@ pub fn rollouts(options: &Options, rollouts: &[Rollout], columns: Columns) -> Re
 ///
 /// # Errors
 /// As [`runs`].
-pub fn calls(
-    options: &Options,
-    rollout: &Rollout,
-    range: Range<usize>,
-    columns: Columns,
-) -> Result<RecordBatch> {
+pub fn calls(options: &Options, rollout: &Rollout, range: Range<usize>, columns: Columns) -> Result<RecordBatch> {
     let indexes = || range.clone();
     let each = || rollout.calls[range.clone()].iter();
     let mut batch = Batch::new("calls")?;
@@ -134,16 +113,8 @@ pub fn calls(
     batch.ints("call_index", indexes().map(count));
     let parents = each().map(|call| call.parent.map(|parent| call_id(rollout, parent)));
     batch.put("parent_call_id", Arc::new(parents.collect::<StringArray>()));
-    let retries = |index: usize| {
-        rollout.calls[..=index]
-            .iter()
-            .filter(|call| call.attempt > 1)
-            .count()
-    };
-    batch.ints(
-        "turn_index",
-        indexes().map(|index| count(index - retries(index))),
-    );
+    let retries = |index: usize| rollout.calls[..=index].iter().filter(|call| call.attempt > 1).count();
+    batch.ints("turn_index", indexes().map(|index| count(index - retries(index))));
     batch.ints("attempt", each().map(|call| call.attempt));
     batch.texts("kind", each().map(|_| "act"));
     let reasons = each().map(|call| call.transition.break_reason());
@@ -157,14 +128,8 @@ pub fn calls(
     batch.doubles("temperature", each().map(|_| 1.0));
     batch.longs("seed", each().map(|call| call.seed));
     batch.texts("finish_reason", each().map(|call| call.finish_reason));
-    batch.ints(
-        "usage_prompt_tokens",
-        each().map(|call| count(call.prompt_len())),
-    );
-    batch.ints(
-        "usage_output_tokens",
-        each().map(|call| count(call.output.len())),
-    );
+    batch.ints("usage_prompt_tokens", each().map(|call| count(call.prompt_len())));
+    batch.ints("usage_output_tokens", each().map(|call| count(call.output.len())));
     batch.times("started_at", each().map(|call| call.started_at));
     batch.times("finished_at", each().map(|call| call.finished_at));
     batch.finish(columns)
@@ -190,19 +155,8 @@ pub fn call_ranges(rollout: &Rollout, tokens: usize) -> Vec<Range<usize>> {
 ///
 /// # Errors
 /// As [`runs`].
-pub fn environment_records(
-    options: &Options,
-    rollouts: &[Rollout],
-    columns: Columns,
-) -> Result<RecordBatch> {
-    let each = || {
-        rollouts.iter().flat_map(|rollout| {
-            rollout
-                .tool_results
-                .iter()
-                .map(move |result| (rollout, result))
-        })
-    };
+pub fn environment_records(options: &Options, rollouts: &[Rollout], columns: Columns) -> Result<RecordBatch> {
+    let each = || rollouts.iter().flat_map(|rollout| rollout.tool_results.iter().map(move |result| (rollout, result)));
     let ids = rollouts.iter().flat_map(|rollout| {
         (0..rollout.tool_results.len()).map(|index| format!("{}-t{index:03}", rollout_id(rollout)))
     });
@@ -212,33 +166,17 @@ pub fn environment_records(
     batch.texts("group_id", each().map(|(rollout, _)| group_id(rollout)));
     batch.texts("rollout_id", each().map(|(rollout, _)| rollout_id(rollout)));
     batch.texts("record_id", ids);
-    batch.texts(
-        "call_id",
-        each().map(|(rollout, result)| call_id(rollout, result.call)),
-    );
+    batch.texts("call_id", each().map(|(rollout, result)| call_id(rollout, result.call)));
     batch.ints("call_index", each().map(|(_, result)| count(result.call)));
     batch.texts("kind", each().map(|_| "tool_result"));
     batch.texts("name", each().map(|_| "shell"));
-    batch.ints(
-        "token_count",
-        each().map(|(_, result)| count(result.token_count)),
-    );
+    batch.ints("token_count", each().map(|(_, result)| count(result.token_count)));
     let delivered = each().map(|(rollout, result)| {
         // A rollout that was cut off never delivered its last result.
         (result.delivered_to < rollout.calls.len()).then(|| call_id(rollout, result.delivered_to))
     });
-    batch.put(
-        "delivered_call_id",
-        Arc::new(delivered.collect::<StringArray>()),
-    );
-    batch.put(
-        "is_error",
-        Arc::new(
-            each()
-                .map(|(_, result)| Some(result.is_error))
-                .collect::<BooleanArray>(),
-        ),
-    );
+    batch.put("delivered_call_id", Arc::new(delivered.collect::<StringArray>()));
+    batch.put("is_error", Arc::new(each().map(|(_, result)| Some(result.is_error)).collect::<BooleanArray>()));
     batch.doubles("duration_ms", each().map(|(_, result)| result.duration_ms));
     batch.finish(columns)
 }
@@ -248,38 +186,17 @@ pub fn environment_records(
 /// # Errors
 /// As [`runs`].
 pub fn scores(options: &Options, rollouts: &[Rollout], columns: Columns) -> Result<RecordBatch> {
-    let each = || {
-        rollouts
-            .iter()
-            .flat_map(|rollout| rollout.scores.iter().map(move |score| (rollout, score)))
-    };
+    let each = || rollouts.iter().flat_map(|rollout| rollout.scores.iter().map(move |score| (rollout, score)));
     let mut batch = Batch::new("scores")?;
     batch.texts("run_id", each().map(|_| &options.run_id));
     batch.longs("step", each().map(|(rollout, _)| rollout.step));
     batch.texts("group_id", each().map(|(rollout, _)| group_id(rollout)));
     batch.texts("rollout_id", each().map(|(rollout, _)| rollout_id(rollout)));
-    batch.texts(
-        "score_id",
-        each().map(|(rollout, score)| format!("{}-{}", rollout_id(rollout), score.verifier)),
-    );
+    batch.texts("score_id", each().map(|(rollout, score)| format!("{}-{}", rollout_id(rollout), score.verifier)));
     batch.texts("verifier", each().map(|(_, score)| score.verifier));
     batch.texts("verifier_version", each().map(|_| "1"));
-    batch.put(
-        "value",
-        Arc::new(
-            each()
-                .map(|(_, score)| score.value)
-                .collect::<Float64Array>(),
-        ),
-    );
-    batch.put(
-        "is_valid",
-        Arc::new(
-            each()
-                .map(|(_, score)| Some(score.value.is_some()))
-                .collect::<BooleanArray>(),
-        ),
-    );
+    batch.put("value", Arc::new(each().map(|(_, score)| score.value).collect::<Float64Array>()));
+    batch.put("is_valid", Arc::new(each().map(|(_, score)| Some(score.value.is_some())).collect::<BooleanArray>()));
     let errors = each().map(|(_, score)| score.value.is_none().then_some("timeout"));
     batch.put("error_type", Arc::new(errors.collect::<StringArray>()));
     batch.times("scored_at", each().map(|(rollout, _)| rollout.finished_at));
@@ -301,8 +218,7 @@ fn group_id(rollout: &Rollout) -> String {
 }
 
 fn last_version(call: &Call) -> i64 {
-    call.policy_move
-        .map_or(call.policy_version, |(_, version)| version)
+    call.policy_move.map_or(call.policy_version, |(_, version)| version)
 }
 
 fn count(length: usize) -> i32 {
@@ -322,75 +238,32 @@ fn put_tokens(batch: &mut Batch, rollout: &Rollout, range: &Range<usize>) -> Res
     let prompts: ArrayRef = Arc::new(Int32Array::from(prompts));
     batch.lists("prompt_token_ids", each().map(Call::prompt_len), prompts)?;
     batch.texts("prompt_exactness", engine());
-    let outputs: Int32Array = each()
-        .flat_map(|call| &call.output)
-        .copied()
-        .collect::<Vec<i32>>()
-        .into();
-    batch.lists(
-        "output_token_ids",
-        each().map(|call| call.output.len()),
-        Arc::new(outputs),
-    )?;
+    let outputs: Int32Array = each().flat_map(|call| &call.output).copied().collect::<Vec<i32>>().into();
+    batch.lists("output_token_ids", each().map(|call| call.output.len()), Arc::new(outputs))?;
     batch.texts("output_exactness", engine());
-    let logprobs: Float32Array = each()
-        .flat_map(|call| &call.logprobs)
-        .copied()
-        .collect::<Vec<f32>>()
-        .into();
-    batch.lists(
-        "output_logprobs",
-        each().map(|call| call.logprobs.len()),
-        Arc::new(logprobs),
-    )?;
+    let logprobs: Float32Array = each().flat_map(|call| &call.logprobs).copied().collect::<Vec<f32>>().into();
+    batch.lists("output_logprobs", each().map(|call| call.logprobs.len()), Arc::new(logprobs))?;
     batch.texts("logprobs_source", engine());
     batch.texts("logprobs_mode", each().map(|_| "raw"));
     Ok(())
 }
 
 fn put_policy_spans(batch: &mut Batch, calls: &[Call]) -> Result<()> {
-    let moved = || {
-        calls
-            .iter()
-            .filter_map(|call| call.policy_move.map(|moved| (call, moved)))
-    };
-    let starts: Int32Array = moved()
-        .flat_map(|(_, (start, _))| [0, count(start)])
-        .collect::<Vec<i32>>()
-        .into();
-    let versions: Int64Array = moved()
-        .flat_map(|(call, (_, version))| [call.policy_version, version])
-        .collect::<Vec<i64>>()
-        .into();
+    let moved = || calls.iter().filter_map(|call| call.policy_move.map(|moved| (call, moved)));
+    let starts: Int32Array = moved().flat_map(|(_, (start, _))| [0, count(start)]).collect::<Vec<i32>>().into();
+    let versions: Int64Array =
+        moved().flat_map(|(call, (_, version))| [call.policy_version, version]).collect::<Vec<i64>>().into();
     let item = batch.item("policy_spans")?;
     let DataType::Struct(fields) = item.data_type() else {
-        return Err(Error::new(
-            ErrorKind::Invalid,
-            "policy_spans holds no structs",
-        ));
+        return Err(Error::new(ErrorKind::Invalid, "policy_spans holds no structs"));
     };
     let columns = fields.iter().map(|field| -> ArrayRef {
-        if field.name() == "start" {
-            Arc::new(starts.clone())
-        } else {
-            Arc::new(versions.clone())
-        }
+        if field.name() == "start" { Arc::new(starts.clone()) } else { Arc::new(versions.clone()) }
     });
     let spans = StructArray::try_new(fields.clone(), columns.collect(), None).map_err(invalid)?;
-    let lengths = calls
-        .iter()
-        .map(|call| if call.policy_move.is_some() { 2 } else { 0 });
-    let valid: NullBuffer = calls
-        .iter()
-        .map(|call| call.policy_move.is_some())
-        .collect::<Vec<bool>>()
-        .into();
-    let list = ListArray::try_new(
-        item,
-        OffsetBuffer::from_lengths(lengths),
-        Arc::new(spans),
-        Some(valid),
-    );
+    let lengths = calls.iter().map(|call| if call.policy_move.is_some() { 2 } else { 0 });
+    let valid: NullBuffer = calls.iter().map(|call| call.policy_move.is_some()).collect::<Vec<bool>>().into();
+    let list = ListArray::try_new(item, OffsetBuffer::from_lengths(lengths), Arc::new(spans), Some(valid));
     batch.put("policy_spans", Arc::new(list.map_err(invalid)?));
     Ok(())
 }
