@@ -28,12 +28,8 @@ const SOURCES: &[(&str, &str, &str)] = sources![
     "pack/weight",
 ];
 
-static CHECKS: LazyLock<Vec<Check>> = LazyLock::new(|| {
-    SOURCES
-        .iter()
-        .map(|(code, sql, readme)| Check::parse(code, sql, readme))
-        .collect()
-});
+static CHECKS: LazyLock<Vec<Check>> =
+    LazyLock::new(|| SOURCES.iter().map(|(code, sql, readme)| Check::parse(code, sql, readme)).collect());
 
 /// Returns every check.
 pub fn checks() -> &'static [Check] {
@@ -47,20 +43,14 @@ pub fn check(code: &str) -> Option<&'static Check> {
 
 /// Finds the checks whose code a pattern with `*` and `?` matches.
 pub(crate) fn matching(pattern: &str) -> Vec<&'static Check> {
-    checks()
-        .iter()
-        .filter(|check| matches(pattern.as_bytes(), check.code.as_bytes()))
-        .collect()
+    checks().iter().filter(|check| matches(pattern.as_bytes(), check.code.as_bytes())).collect()
 }
 
 fn matches(pattern: &[u8], text: &[u8]) -> bool {
     match (pattern.split_first(), text.split_first()) {
         (None, None) => true,
         (Some((b'*', rest)), _) => {
-            matches(rest, text)
-                || text
-                    .split_first()
-                    .is_some_and(|(_, tail)| matches(pattern, tail))
+            matches(rest, text) || text.split_first().is_some_and(|(_, tail)| matches(pattern, tail))
         }
         (Some((b'?', rest)), Some((_, tail))) => matches(rest, tail),
         (Some((one, rest)), Some((other, tail))) => one == other && matches(rest, tail),
@@ -80,64 +70,34 @@ mod tests {
     fn the_list_is_what_the_folder_holds() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sql/audits");
         let folders = |path: &Path| {
-            let entries = fs::read_dir(path)
-                .unwrap()
-                .map(|entry| entry.unwrap().path());
+            let entries = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
             entries.filter(|path| path.is_dir()).collect::<Vec<_>>()
         };
         let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
         let mut found = BTreeSet::new();
         for family in folders(&root) {
             for check in folders(&family) {
-                assert!(
-                    check.join("audit.slt").is_file(),
-                    "{} has no audit.slt",
-                    check.display()
-                );
+                assert!(check.join("audit.slt").is_file(), "{} has no audit.slt", check.display());
                 found.insert(format!("{}/{}", name(&family), name(&check)));
             }
         }
-        assert_eq!(
-            found,
-            checks().iter().map(|check| check.code.to_owned()).collect()
-        );
+        assert_eq!(found, checks().iter().map(|check| check.code.to_owned()).collect());
     }
 
     #[test]
     fn every_header_and_page_is_complete() {
-        const LAYERS: [&str; 6] = [
-            "policy",
-            "environment",
-            "encoding",
-            "scoring",
-            "credit",
-            "sample",
-        ];
+        const LAYERS: [&str; 6] = ["policy", "environment", "encoding", "scoring", "credit", "sample"];
         for check in checks() {
             let code = check.code;
             assert!(check.question.ends_with('?'), "{code}: question");
             assert!(LAYERS.contains(&check.layer.as_str()), "{code}: layer");
-            assert!(
-                ["error", "warning", "info"].contains(&check.severity.as_str()),
-                "{code}: severity"
-            );
-            assert!(
-                check.version > 0 && !check.needs.is_empty(),
-                "{code}: version, needs"
-            );
+            assert!(["error", "warning", "info"].contains(&check.severity.as_str()), "{code}: severity");
+            assert!(check.version > 0 && !check.needs.is_empty(), "{code}: version, needs");
             assert!(check.examined.contains("examined"), "{code}: examined");
-            for heading in [
-                "## What it proves",
-                "## What it cannot",
-                "## Needs",
-                "## False positives",
-                "## Fix",
-                "## Example",
-            ] {
-                assert!(
-                    check.readme.contains(heading),
-                    "{code}: README.md lacks {heading}"
-                );
+            for heading in
+                ["## What it proves", "## What it cannot", "## Needs", "## False positives", "## Fix", "## Example"]
+            {
+                assert!(check.readme.contains(heading), "{code}: README.md lacks {heading}");
             }
         }
     }

@@ -40,9 +40,7 @@ impl Outcome {
 
     /// Reads the word.
     pub fn parse(text: &str) -> Option<Self> {
-        [Self::Undeclared, Self::Rule, Self::Violation]
-            .into_iter()
-            .find(|outcome| outcome.as_str() == text)
+        [Self::Undeclared, Self::Rule, Self::Violation].into_iter().find(|outcome| outcome.as_str() == text)
     }
 }
 
@@ -77,20 +75,8 @@ impl Check {
     /// Reads a check from its folder's files; what the header leaves out is empty.
     pub(crate) fn parse(code: &'static str, sql: &'static str, readme: &'static str) -> Self {
         let entries = entries(sql);
-        let prose = |tag: &str| {
-            entries
-                .iter()
-                .find(|entry| entry.tag == tag)
-                .map(Entry::prose)
-                .unwrap_or_default()
-        };
-        let queries = |tag: &str| {
-            entries
-                .iter()
-                .filter(|entry| entry.tag == tag)
-                .map(Entry::query)
-                .collect::<Vec<_>>()
-        };
+        let prose = |tag: &str| entries.iter().find(|entry| entry.tag == tag).map(Entry::prose).unwrap_or_default();
+        let queries = |tag: &str| entries.iter().filter(|entry| entry.tag == tag).map(Entry::query).collect::<Vec<_>>();
         Self {
             code,
             question: prose("question"),
@@ -118,12 +104,7 @@ struct Entry {
 
 impl Entry {
     fn prose(&self) -> String {
-        self.lines
-            .iter()
-            .map(|line| line.trim())
-            .filter(|line| !line.is_empty())
-            .collect::<Vec<_>>()
-            .join(" ")
+        self.lines.iter().map(|line| line.trim()).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
     }
 
     fn query(&self) -> String {
@@ -138,13 +119,8 @@ fn entries(sql: &str) -> Vec<Entry> {
             break;
         };
         if let Some(tagged) = comment.trim_start().strip_prefix('@') {
-            let (tag, rest) = tagged
-                .split_once(char::is_whitespace)
-                .unwrap_or((tagged, ""));
-            entries.push(Entry {
-                tag: tag.to_owned(),
-                lines: vec![rest.to_owned()],
-            });
+            let (tag, rest) = tagged.split_once(char::is_whitespace).unwrap_or((tagged, ""));
+            entries.push(Entry { tag: tag.to_owned(), lines: vec![rest.to_owned()] });
         } else if let Some(entry) = entries.last_mut() {
             entry.lines.push(comment.to_owned());
         }
@@ -168,10 +144,7 @@ mod tests {
         assert_eq!(check.question, "Is it so?");
         assert_eq!((check.version, check.outcome), (2, Outcome::Rule));
         assert_eq!(check.needs, ["x.y", "z"]);
-        assert_eq!(
-            check.examined.split_whitespace().collect::<Vec<_>>(),
-            ["SELECT", "1", "FROM", "t"]
-        );
+        assert_eq!(check.examined.split_whitespace().collect::<Vec<_>>(), ["SELECT", "1", "FROM", "t"]);
         assert_eq!(check.undeclared.len(), 2);
     }
 

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray,
-    new_null_array,
+    ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray, new_null_array,
 };
 use async_trait::async_trait;
 use rollbook_lake::{Change, Entry, Intent, Lake, Outcome as Published, Prepare, Snapshot};
@@ -40,16 +39,12 @@ pub async fn record(lake: &Lake, report: &mut Report) -> Result<Recorded> {
         let mut sorted: Vec<&Finding> = report.findings.iter().collect();
         // The order of rows in a file; the sort is stable, so each check's own order stays.
         sorted.sort_by(|a, b| place(a).cmp(&place(b)));
-        let batches: Vec<RecordBatch> = sorted
-            .chunks(8192)
-            .map(|chunk| finding_rows(&audit_id, chunk, now))
-            .collect::<Result<_>>()?;
+        let batches: Vec<RecordBatch> =
+            sorted.chunks(8192).map(|chunk| finding_rows(&audit_id, chunk, now)).collect::<Result<_>>()?;
         changes.push(write(lake, "findings", &batches).await?);
     }
     let head = lake.snapshot().await?;
-    let outcome = lake
-        .commit(head, Intent::append("audit"), &mut Publication { changes })
-        .await?;
+    let outcome = lake.commit(head, Intent::append("audit"), &mut Publication { changes }).await?;
     let (n, warnings) = match outcome {
         Published::Published { n, warnings } => (n, warnings),
         Published::AlreadyIn { n } => (n, Vec::new()),
@@ -58,11 +53,7 @@ pub async fn record(lake: &Lake, report: &mut Report) -> Result<Recorded> {
     for finding in &mut report.findings {
         finding.audit_id = Some(audit_id.clone());
     }
-    Ok(Recorded {
-        audit_id,
-        n,
-        warnings,
-    })
+    Ok(Recorded { audit_id, n, warnings })
 }
 
 /// Nulls last, as files have them.
@@ -83,24 +74,15 @@ async fn write(lake: &Lake, name: &str, batches: &[RecordBatch]) -> Result<Chang
     for batch in batches {
         writer.write(batch).await?;
     }
-    Ok(Change {
-        table: name.to_owned(),
-        add: writer.finish().await?,
-        remove: Vec::new(),
-    })
+    Ok(Change { table: name.to_owned(), add: writer.finish().await?, remove: Vec::new() })
 }
 
 fn table(name: &str) -> Result<&'static Table> {
-    rollbook_schema::table(name)
-        .ok_or_else(|| Error::corrupt(format!("the schema has no table {name}")))
+    rollbook_schema::table(name).ok_or_else(|| Error::corrupt(format!("the schema has no table {name}")))
 }
 
 fn audit_row(audit_id: &str, report: &Report, now: i64) -> Result<RecordBatch> {
-    let versions: BTreeMap<&str, u32> = report
-        .checks
-        .iter()
-        .map(|check| (check.check, check.version))
-        .collect();
+    let versions: BTreeMap<&str, u32> = report.checks.iter().map(|check| (check.check, check.version)).collect();
     let counts: BTreeMap<&str, serde_json::Value> = report
         .checks
         .iter()
@@ -118,10 +100,7 @@ fn audit_row(audit_id: &str, report: &Report, now: i64) -> Result<RecordBatch> {
         1,
         BTreeMap::from([
             ("audit_id", text(Some(audit_id))),
-            (
-                "snapshot",
-                Arc::new(Int64Array::from(vec![snapshot])) as ArrayRef,
-            ),
+            ("snapshot", Arc::new(Int64Array::from(vec![snapshot])) as ArrayRef),
             ("run_id", text(report.run.as_deref())),
             ("checks", text(Some(&json!(versions).to_string()))),
             ("counts", text(Some(&json!(counts).to_string()))),
@@ -134,30 +113,17 @@ fn audit_row(audit_id: &str, report: &Report, now: i64) -> Result<RecordBatch> {
 fn finding_rows(audit_id: &str, findings: &[&Finding], now: i64) -> Result<RecordBatch> {
     let rows = findings.len();
     let text = |value: fn(&Finding) -> Option<&str>| -> ArrayRef {
-        Arc::new(
-            findings
-                .iter()
-                .map(|finding| value(finding))
-                .collect::<StringArray>(),
-        )
+        Arc::new(findings.iter().map(|finding| value(finding)).collect::<StringArray>())
     };
     let int = |value: fn(&Finding) -> Option<i32>| -> ArrayRef {
-        Arc::new(
-            findings
-                .iter()
-                .map(|finding| value(finding))
-                .collect::<Int32Array>(),
-        )
+        Arc::new(findings.iter().map(|finding| value(finding)).collect::<Int32Array>())
     };
     let steps: Int64Array = findings.iter().map(|finding| finding.step).collect();
     batch(
         table("findings")?,
         rows,
         BTreeMap::from([
-            (
-                "audit_id",
-                Arc::new(StringArray::from(vec![audit_id; rows])) as ArrayRef,
-            ),
+            ("audit_id", Arc::new(StringArray::from(vec![audit_id; rows])) as ArrayRef),
             ("check", text(|finding| Some(&finding.check))),
             ("outcome", text(|finding| Some(finding.outcome.as_str()))),
             ("severity", text(|finding| Some(&finding.severity))),
@@ -168,16 +134,10 @@ fn finding_rows(audit_id: &str, findings: &[&Finding], now: i64) -> Result<Recor
             ("rollout_id", text(|finding| finding.rollout_id.as_deref())),
             ("call_id", text(|finding| finding.call_id.as_deref())),
             ("build_id", text(|finding| finding.build_id.as_deref())),
-            (
-                "derivation_id",
-                text(|finding| finding.derivation_id.as_deref()),
-            ),
+            ("derivation_id", text(|finding| finding.derivation_id.as_deref())),
             ("row_index", int(|finding| finding.row_index)),
             ("position", int(|finding| finding.position)),
-            (
-                "position_in",
-                text(|finding| finding.position_in.as_deref()),
-            ),
+            ("position_in", text(|finding| finding.position_in.as_deref())),
             ("length", int(|finding| finding.length)),
             ("expected", text(|finding| finding.expected.as_deref())),
             ("observed", text(|finding| finding.observed.as_deref())),
@@ -197,11 +157,7 @@ fn batch(table: &Table, rows: usize, mut columns: BTreeMap<&str, ArrayRef>) -> R
     let arrays = schema
         .fields()
         .iter()
-        .map(|field| {
-            columns
-                .remove(field.name().as_str())
-                .unwrap_or_else(|| new_null_array(field.data_type(), rows))
-        })
+        .map(|field| columns.remove(field.name().as_str()).unwrap_or_else(|| new_null_array(field.data_type(), rows)))
         .collect();
     Ok(RecordBatch::try_new(schema, arrays)?)
 }

@@ -54,21 +54,8 @@ impl Finding {
     pub(crate) fn order(&self) -> impl Ord + '_ {
         (
             std::cmp::Reverse(self.outcome),
-            (
-                &self.run_id,
-                self.step,
-                &self.group_id,
-                &self.rollout_id,
-                &self.build_id,
-            ),
-            (
-                self.row_index,
-                &self.call_id,
-                &self.derivation_id,
-                &self.position_in,
-                self.position,
-                self.length,
-            ),
+            (&self.run_id, self.step, &self.group_id, &self.rollout_id, &self.build_id),
+            (self.row_index, &self.call_id, &self.derivation_id, &self.position_in, self.position, self.length),
             (&self.expected, &self.observed, &self.message),
         )
     }
@@ -137,9 +124,7 @@ impl Report {
 
     /// Returns the findings of one check.
     pub fn of<'a>(&'a self, check: &'a str) -> impl Iterator<Item = &'a Finding> {
-        self.findings
-            .iter()
-            .filter(move |finding| finding.check == check)
+        self.findings.iter().filter(move |finding| finding.check == check)
     }
 
     /// Returns, for checks with more findings than are kept, how many are only counted.
@@ -148,18 +133,7 @@ impl Report {
         for finding in &self.findings {
             *kept.entry(finding.check.as_str()).or_default() += 1;
         }
-        let left = |count: &Count| {
-            count.found()
-                - kept
-                    .get(count.check)
-                    .copied()
-                    .unwrap_or(0)
-                    .min(count.found())
-        };
-        self.checks
-            .iter()
-            .map(|count| (count.check, left(count)))
-            .filter(|(_, left)| *left > 0)
-            .collect()
+        let left = |count: &Count| count.found() - kept.get(count.check).copied().unwrap_or(0).min(count.found());
+        self.checks.iter().map(|count| (count.check, left(count))).filter(|(_, left)| *left > 0).collect()
     }
 }

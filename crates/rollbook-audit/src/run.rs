@@ -33,27 +33,16 @@ pub struct AuditOptions {
 pub async fn audit(session: &Session, options: &AuditOptions) -> Result<Report> {
     let chosen = chosen(&options.checks)?;
     // A session of its own: the checks' tables are made for one run, and the caller's may have them for all.
-    let own = Session::at(
-        session.lake(),
-        session.snapshot().clone(),
-        session.options().clone(),
-    )
-    .await?;
+    let own = Session::at(session.lake(), session.snapshot().clone(), session.options().clone()).await?;
     register_for(&own, options.run.as_deref())?;
     if let Some(run) = &options.run {
         verify_run(&own, run).await?;
     }
-    let mut report = Report {
-        snapshot: own.snapshot().n,
-        checks: Vec::new(),
-        findings: Vec::new(),
-        run: options.run.clone(),
-    };
+    let mut report =
+        Report { snapshot: own.snapshot().n, checks: Vec::new(), findings: Vec::new(), run: options.run.clone() };
     for check in chosen {
         let named = |error: Error| error.with("check", check.code);
-        let (count, findings) = run_check(&own, check, options.run.as_deref())
-            .await
-            .map_err(named)?;
+        let (count, findings) = run_check(&own, check, options.run.as_deref()).await.map_err(named)?;
         report.checks.push(count);
         report.findings.extend(findings);
     }
@@ -69,49 +58,29 @@ fn chosen(patterns: &[String]) -> Result<Vec<&'static Check>> {
         let found = matching(pattern);
         if found.is_empty() {
             let known: Vec<&str> = checks().iter().map(|check| check.code).collect();
-            return Err(Error::invalid(format!(
-                "no check matches {pattern}; there are: {}",
-                known.join(", ")
-            )));
+            return Err(Error::invalid(format!("no check matches {pattern}; there are: {}", known.join(", "))));
         }
         codes.extend(found.into_iter().map(|check| check.code));
     }
-    Ok(checks()
-        .iter()
-        .filter(|check| codes.contains(&check.code))
-        .collect())
+    Ok(checks().iter().filter(|check| codes.contains(&check.code)).collect())
 }
 
 async fn verify_run(session: &Session, run: &str) -> Result<()> {
     for table in ["runs", "rollouts", "calls", "builds", "samples"] {
         let frame = session.sql(&format!("SELECT run_id FROM {table}")).await?;
-        let found = only_run(frame, Some(run))?
-            .limit(0, Some(1))?
-            .collect()
-            .await?;
+        let found = only_run(frame, Some(run))?.limit(0, Some(1))?.collect().await?;
         if found.iter().any(|batch| batch.num_rows() > 0) {
             return Ok(());
         }
     }
-    Err(Error::not_found(format!(
-        "no run is called {run} in snapshot {}",
-        session.snapshot().n
-    )))
+    Err(Error::not_found(format!("no run is called {run} in snapshot {}", session.snapshot().n)))
 }
 
-async fn run_check(
-    session: &Session,
-    check: &'static Check,
-    run: Option<&str>,
-) -> Result<(Count, Vec<Finding>)> {
+async fn run_check(session: &Session, check: &'static Check, run: Option<&str>) -> Result<(Count, Vec<Finding>)> {
     let mut found = Found::new(check);
-    found
-        .add_all(findings_frame(session, check, run).await?)
-        .await?;
+    found.add_all(findings_frame(session, check, run).await?).await?;
     for query in &check.undeclared {
-        found
-            .add_all(undeclared_frame(session, check, query, run).await?)
-            .await?;
+        found.add_all(undeclared_frame(session, check, query, run).await?).await?;
     }
     let (mut count, findings) = found.finish();
     count.examined = examined(session, check, run).await?;
@@ -139,11 +108,7 @@ pub(crate) const COLUMNS: [(&str, DataType); 16] = [
 ];
 
 /// The findings of a check as [`COLUMNS`].
-pub(crate) async fn findings_frame(
-    session: &Session,
-    check: &Check,
-    run: Option<&str>,
-) -> Result<DataFrame> {
+pub(crate) async fn findings_frame(session: &Session, check: &Check, run: Option<&str>) -> Result<DataFrame> {
     let frame = only_run(session.sql(check.sql).await?, run)?;
     let mut wanted = Vec::new();
     for (name, kind) in COLUMNS {
@@ -167,11 +132,8 @@ pub(crate) async fn undeclared_frame(
 ) -> Result<DataFrame> {
     let frame = only_run(session.sql(query).await?, run)?;
     let text = |name: &str| column_of(&frame, name).unwrap_or(lit(ScalarValue::Utf8(None)));
-    let message = datafusion::functions::string::expr_fn::concat(vec![
-        text("missing"),
-        lit(" is missing: "),
-        text("remedy"),
-    ]);
+    let message =
+        datafusion::functions::string::expr_fn::concat(vec![text("missing"), lit(" is missing: "), text("remedy")]);
     let mut wanted = Vec::new();
     for (name, kind) in COLUMNS {
         let value = match name {
@@ -208,18 +170,8 @@ async fn examined(session: &Session, check: &Check, run: Option<&str>) -> Result
     let Some(column) = column_of(&frame, "examined") else {
         return Err(Error::corrupt("the check's count does not return examined"));
     };
-    let batches = frame
-        .select(vec![cast(column, DataType::UInt64).alias("examined")])?
-        .collect()
-        .await?;
-    let sum = |batch: &RecordBatch| {
-        batch
-            .column(0)
-            .as_primitive::<UInt64Type>()
-            .iter()
-            .flatten()
-            .sum::<u64>()
-    };
+    let batches = frame.select(vec![cast(column, DataType::UInt64).alias("examined")])?.collect().await?;
+    let sum = |batch: &RecordBatch| batch.column(0).as_primitive::<UInt64Type>().iter().flatten().sum::<u64>();
     Ok(batches.iter().map(sum).sum())
 }
 
@@ -232,19 +184,9 @@ struct Found {
 
 impl Found {
     fn new(check: &'static Check) -> Self {
-        let count = Count {
-            check: check.code,
-            version: check.version,
-            violation: 0,
-            rule: 0,
-            undeclared: 0,
-            examined: 0,
-        };
-        Self {
-            check,
-            count,
-            kept: Vec::new(),
-        }
+        let count =
+            Count { check: check.code, version: check.version, violation: 0, rule: 0, undeclared: 0, examined: 0 };
+        Self { check, count, kept: Vec::new() }
     }
 
     async fn add_all(&mut self, frame: DataFrame) -> Result<()> {
@@ -261,10 +203,7 @@ impl Found {
     fn add(&mut self, batch: &RecordBatch) -> Result<()> {
         let row_of = Columns { batch };
         for row in 0..batch.num_rows() {
-            let outcome = row_of
-                .text("outcome", row)?
-                .as_deref()
-                .and_then(Outcome::parse);
+            let outcome = row_of.text("outcome", row)?.as_deref().and_then(Outcome::parse);
             let outcome = outcome.ok_or_else(|| Error::corrupt("a finding without an outcome"))?;
             self.count.add(outcome);
             self.kept.push(Finding {

@@ -14,36 +14,19 @@ use tempfile::TempDir;
 use crate::{AuditOptions, Outcome, Report, audit, record, register};
 
 async fn lake(folder: &Path) -> Lake {
-    let options = LakeOptions {
-        env: BTreeMap::new(),
-        clock: Arc::new(|| 1_795_910_400_000_000),
-        author: "test".to_owned(),
-    };
-    Lake::init(folder.join("lake").to_str().unwrap(), options)
-        .await
-        .unwrap()
+    let options =
+        LakeOptions { env: BTreeMap::new(), clock: Arc::new(|| 1_795_910_400_000_000), author: "test".to_owned() };
+    Lake::init(folder.join("lake").to_str().unwrap(), options).await.unwrap()
 }
 
 async fn add(lake: &Lake, folder: PathBuf) {
     let importer = rollbook_import::importer("tables").unwrap();
-    let report = import(
-        lake,
-        importer,
-        &[folder],
-        &IngestOptions::default(),
-        &|_| {},
-    )
-    .await
-    .unwrap();
+    let report = import(lake, importer, &[folder], &IngestOptions::default(), &|_| {}).await.unwrap();
     assert_eq!(report.rejected, 0, "{:?}", report.rejects);
 }
 
 async fn session(lake: &Lake) -> Session {
-    let options = SessionOptions {
-        memory_limit: 256 << 20,
-        threads: 2,
-        spill_dir: None,
-    };
+    let options = SessionOptions { memory_limit: 256 << 20, threads: 2, spill_dir: None };
     Session::open(lake, None, options).await.unwrap()
 }
 
@@ -51,17 +34,11 @@ async fn audited(folder: PathBuf) -> Report {
     let scratch = tempfile::tempdir().unwrap();
     let lake = lake(scratch.path()).await;
     add(&lake, folder).await;
-    audit(&session(&lake).await, &AuditOptions::default())
-        .await
-        .unwrap()
+    audit(&session(&lake).await, &AuditOptions::default()).await.unwrap()
 }
 
 fn values(report: &Report) -> Vec<Value> {
-    report
-        .findings
-        .iter()
-        .map(|finding| serde_json::to_value(finding).unwrap())
-        .collect()
+    report.findings.iter().map(|finding| serde_json::to_value(finding).unwrap()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -90,9 +67,7 @@ async fn calculator() -> (TempDir, Lake) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_real_run_has_the_faults_it_is_known_for() {
     let (_scratch, lake) = calculator().await;
-    let report = audit(&session(&lake).await, &AuditOptions::default())
-        .await
-        .unwrap();
+    let report = audit(&session(&lake).await, &AuditOptions::default()).await.unwrap();
     let found: BTreeMap<&str, (u64, u64, u64)> = report
         .checks
         .iter()
@@ -103,20 +78,11 @@ async fn the_real_run_has_the_faults_it_is_known_for() {
     let mut calls: Vec<_> = logprobs.iter().map(|finding| &finding.call_id).collect();
     calls.dedup();
     assert_eq!(calls.len(), 6);
-    assert_eq!(
-        logprobs
-            .iter()
-            .filter_map(|finding| finding.length)
-            .sum::<i32>(),
-        8
-    );
+    assert_eq!(logprobs.iter().filter_map(|finding| finding.length).sum::<i32>(), 8);
     let runs = logprobs.len() as u64;
     assert_eq!(
         found,
-        BTreeMap::from([
-            ("token/prefix", (14, 0, 0)),
-            ("token/logprob_value", (runs, 0, 0))
-        ]),
+        BTreeMap::from([("token/prefix", (14, 0, 0)), ("token/logprob_value", (runs, 0, 0))]),
         "{:#?}",
         report.findings
     );
@@ -127,41 +93,17 @@ async fn the_real_run_has_the_faults_it_is_known_for() {
 async fn a_report_is_recorded_in_one_commit_and_read_by_sql() {
     let (_scratch, lake) = calculator().await;
     let before = session(&lake).await;
-    let options = AuditOptions {
-        checks: vec!["token/logprob*".to_owned(), "pack/once".to_owned()],
-        run: None,
-    };
+    let options = AuditOptions { checks: vec!["token/logprob*".to_owned(), "pack/once".to_owned()], run: None };
     let mut report = audit(&before, &options).await.unwrap();
     let recorded = record(&lake, &mut report).await.unwrap();
     assert_eq!(recorded.n, before.snapshot().n + 1);
     let after = session(&lake).await;
-    let rows = after
-        .collect("SELECT \"check\", call_id, position FROM findings ORDER BY run_id, step")
-        .await
-        .unwrap();
-    assert_eq!(
-        rows.iter()
-            .map(arrow::array::RecordBatch::num_rows)
-            .sum::<usize>(),
-        report.findings.len()
-    );
-    assert!(
-        report
-            .findings
-            .iter()
-            .all(|finding| finding.audit_id.as_deref() == Some(recorded.audit_id.as_str()))
-    );
-    let audits = after
-        .collect("SELECT snapshot, checks FROM audits")
-        .await
-        .unwrap();
-    let text = arrow::util::pretty::pretty_format_batches(&audits)
-        .unwrap()
-        .to_string();
-    assert!(
-        text.contains(r#"{"pack/once":1,"token/logprob_value":1}"#),
-        "{text}"
-    );
+    let rows = after.collect("SELECT \"check\", call_id, position FROM findings ORDER BY run_id, step").await.unwrap();
+    assert_eq!(rows.iter().map(arrow::array::RecordBatch::num_rows).sum::<usize>(), report.findings.len());
+    assert!(report.findings.iter().all(|finding| finding.audit_id.as_deref() == Some(recorded.audit_id.as_str())));
+    let audits = after.collect("SELECT snapshot, checks FROM audits").await.unwrap();
+    let text = arrow::util::pretty::pretty_format_batches(&audits).unwrap().to_string();
+    assert!(text.contains(r#"{"pack/once":1,"token/logprob_value":1}"#), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -170,48 +112,16 @@ async fn a_check_is_a_table_and_a_report_the_designed_object() {
     let session = session(&lake).await;
     register(&session).unwrap();
     register(&session).unwrap();
-    let rows = session
-        .collect("SELECT call_id FROM audit('token/prefix') WHERE outcome = 'violation'")
-        .await
-        .unwrap();
-    assert_eq!(
-        rows.iter()
-            .map(arrow::array::RecordBatch::num_rows)
-            .sum::<usize>(),
-        14
-    );
-    let options = AuditOptions {
-        checks: vec!["rollout/*".to_owned()],
-        run: Some("no such run".to_owned()),
-    };
-    assert!(
-        audit(&session, &options)
-            .await
-            .unwrap_err()
-            .to_string()
-            .contains("no such run")
-    );
-    let options = AuditOptions {
-        checks: vec!["nothing/*".to_owned()],
-        run: None,
-    };
-    assert!(
-        audit(&session, &options)
-            .await
-            .unwrap_err()
-            .to_string()
-            .contains("token/prefix")
-    );
-    let options = AuditOptions {
-        checks: vec!["pack/*".to_owned()],
-        run: None,
-    };
+    let rows = session.collect("SELECT call_id FROM audit('token/prefix') WHERE outcome = 'violation'").await.unwrap();
+    assert_eq!(rows.iter().map(arrow::array::RecordBatch::num_rows).sum::<usize>(), 14);
+    let options = AuditOptions { checks: vec!["rollout/*".to_owned()], run: Some("no such run".to_owned()) };
+    assert!(audit(&session, &options).await.unwrap_err().to_string().contains("no such run"));
+    let options = AuditOptions { checks: vec!["nothing/*".to_owned()], run: None };
+    assert!(audit(&session, &options).await.unwrap_err().to_string().contains("token/prefix"));
+    let options = AuditOptions { checks: vec!["pack/*".to_owned()], run: None };
     let report = serde_json::to_value(audit(&session, &options).await.unwrap()).unwrap();
     let keys: Vec<&String> = report.as_object().unwrap().keys().collect();
     assert_eq!(keys, ["snapshot", "checks", "findings"]);
     let check: Vec<&String> = report["checks"][0].as_object().unwrap().keys().collect();
-    assert_eq!(
-        check,
-        ["check", "version", "violation", "rule", "undeclared", "examined"]
-    );
+    assert_eq!(check, ["check", "version", "violation", "rule", "undeclared", "examined"]);
 }

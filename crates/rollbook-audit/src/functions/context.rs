@@ -12,8 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    ArrayRef, AsArray, BooleanArray, BooleanBuilder, Int32Builder, ListBuilder,
-    StringBuilder,
+    ArrayRef, AsArray, BooleanArray, BooleanBuilder, Int32Builder, ListBuilder, StringBuilder,
 };
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Field, Int32Type};
@@ -52,9 +51,7 @@ pub(crate) fn uses_of(row: &Row) -> (BTreeMap<i32, Vec<usize>>, Vec<CallUse>) {
         let sequence = sequences.entry(segment.sequence).or_default();
         let before = sequence.len();
         sequence.extend(segment.start..segment.start + segment.length);
-        let (Source::Output, Some(call), Some(origin)) =
-            (segment.source, &segment.call, segment.source_start)
-        else {
+        let (Source::Output, Some(call), Some(origin)) = (segment.source, &segment.call, segment.source_start) else {
             continue;
         };
         for (offset, length) in row.trained_runs(segment) {
@@ -63,10 +60,7 @@ pub(crate) fn uses_of(row: &Row) -> (BTreeMap<i32, Vec<usize>>, Vec<CallUse>) {
                 in_sequence: before + at,
                 offset: origin + at,
             });
-            match uses
-                .iter_mut()
-                .find(|used| used.sequence == segment.sequence && used.call == *call)
-            {
+            match uses.iter_mut().find(|used| used.sequence == segment.sequence && used.call == *call) {
                 Some(used) => used.trained.extend(tokens),
                 None => uses.push(CallUse {
                     rollout: segment.rollout.clone(),
@@ -87,20 +81,13 @@ fn context_fields() -> [(&'static str, DataType); 6] {
         ("row_start", DataType::Int32),
         ("prompt_len", DataType::Int32),
         ("prompt_digest", DataType::Utf8),
-        (
-            "output_seen",
-            DataType::List(Arc::new(Field::new("item", DataType::Int32, true))),
-        ),
+        ("output_seen", DataType::List(Arc::new(Field::new("item", DataType::Int32, true)))),
     ]
 }
 
-/// `row_contexts`: a prompt_len of -1 where a call's trained tokens do not stand in one line.
+/// `row_contexts`: a `prompt_len` of -1 where a call's trained tokens do not stand in one line.
 pub(super) fn row_contexts() -> ScalarUDF {
-    let arguments = vec![
-        list(DataType::Int32),
-        list(any_struct()),
-        list(DataType::Boolean),
-    ];
+    let arguments = vec![list(DataType::Int32), list(any_struct()), list(DataType::Boolean)];
     let returns = list(DataType::Struct(fields(&context_fields())));
     RowFunction::udf("row_contexts", arguments, returns, |arrays, rows| {
         let (tokens, segments, masks) = (lists(arrays, 0)?, lists(arrays, 1)?, lists(arrays, 2)?);
@@ -135,11 +122,7 @@ impl Contexts {
         let (sequences, uses) = uses_of(row);
         let mut count = 0;
         for (index, places) in &sequences {
-            let Some(sequence) = places
-                .iter()
-                .map(|at| tokens.get(*at).copied())
-                .collect::<Option<Vec<i32>>>()
-            else {
+            let Some(sequence) = places.iter().map(|at| tokens.get(*at).copied()).collect::<Option<Vec<i32>>>() else {
                 // The segments reach beyond the row: token/length has that.
                 continue;
             };
@@ -155,17 +138,10 @@ impl Contexts {
     fn add_use(&mut self, used: &CallUse, sequence: &[i32], chain: &mut Prefixes<'_>) {
         self.rollouts.append_option(used.rollout.as_deref());
         self.calls.append_value(&used.call);
-        self.row_starts
-            .append_option(used.trained.first().map(|token| int(token.in_row)));
-        let prompt = used
-            .trained
-            .first()
-            .and_then(|token| token.in_sequence.checked_sub(token.offset));
-        let prompt = prompt.filter(|prompt| {
-            used.trained
-                .iter()
-                .all(|token| token.in_sequence == prompt + token.offset)
-        });
+        self.row_starts.append_option(used.trained.first().map(|token| int(token.in_row)));
+        let prompt = used.trained.first().and_then(|token| token.in_sequence.checked_sub(token.offset));
+        let prompt =
+            prompt.filter(|prompt| used.trained.iter().all(|token| token.in_sequence == prompt + token.offset));
         let Some(prompt) = prompt else {
             self.prompt_lens.append_value(-1);
             self.digests.append_null();
@@ -174,16 +150,8 @@ impl Contexts {
         };
         self.prompt_lens.append_value(int(prompt));
         self.digests.append_value(chain.digest(prompt));
-        let last = used
-            .trained
-            .iter()
-            .map(|token| token.offset)
-            .max()
-            .unwrap_or(0);
-        let mut output: Vec<i32> = sequence
-            .get(prompt..prompt + last)
-            .unwrap_or_default()
-            .to_vec();
+        let last = used.trained.iter().map(|token| token.offset).max().unwrap_or(0);
+        let mut output: Vec<i32> = sequence.get(prompt..prompt + last).unwrap_or_default().to_vec();
         for token in &used.trained {
             if let Some(slot) = output.get_mut(token.offset) {
                 *slot = TRAINED;
@@ -217,11 +185,7 @@ struct Prefixes<'a> {
 
 impl<'a> Prefixes<'a> {
     fn new(tokens: &'a [i32]) -> Self {
-        Self {
-            tokens,
-            chain: TokenChain::new(),
-            done: 0,
-        }
+        Self { tokens, chain: TokenChain::new(), done: 0 }
     }
 
     fn digest(&mut self, length: usize) -> String {
@@ -229,11 +193,7 @@ impl<'a> Prefixes<'a> {
             (self.chain, self.done) = (TokenChain::new(), 0);
         }
         while self.done + BLOCK_LEN <= length {
-            self.chain.push_block(
-                self.tokens
-                    .get(self.done..self.done + BLOCK_LEN)
-                    .unwrap_or_default(),
-            );
+            self.chain.push_block(self.tokens.get(self.done..self.done + BLOCK_LEN).unwrap_or_default());
             self.done += BLOCK_LEN;
         }
         let mut last = self.chain;
@@ -244,37 +204,24 @@ impl<'a> Prefixes<'a> {
 
 pub(super) fn output_differs() -> ScalarUDF {
     let arguments = vec![list(DataType::Int32), list(DataType::Int32)];
-    RowFunction::udf(
-        "output_differs",
-        arguments,
-        DataType::Boolean,
-        |arrays, rows| {
-            let (seen, outputs) = (lists(arrays, 0)?, lists(arrays, 1)?);
-            let mut differs = BooleanBuilder::with_capacity(rows);
-            for row in 0..rows {
-                let (Some(seen), Some(output)) = (item(seen, row), item(outputs, row)) else {
-                    differs.append_value(false);
-                    continue;
-                };
-                let (seen, output) = (
-                    cast(&seen, &DataType::Int32)?,
-                    cast(&output, &DataType::Int32)?,
-                );
-                let (seen, output) = (
-                    seen.as_primitive::<Int32Type>().values(),
-                    output.as_primitive::<Int32Type>().values(),
-                );
-                let equal = seen.len() <= output.len()
-                    && seen
-                        .iter()
-                        .zip(output.iter())
-                        .all(|(seen, own)| *seen == TRAINED || seen == own);
-                differs.append_value(!equal);
-            }
-            let differs: BooleanArray = differs.finish();
-            Ok(Arc::new(differs) as ArrayRef)
-        },
-    )
+    RowFunction::udf("output_differs", arguments, DataType::Boolean, |arrays, rows| {
+        let (seen, outputs) = (lists(arrays, 0)?, lists(arrays, 1)?);
+        let mut differs = BooleanBuilder::with_capacity(rows);
+        for row in 0..rows {
+            let (Some(seen), Some(output)) = (item(seen, row), item(outputs, row)) else {
+                differs.append_value(false);
+                continue;
+            };
+            let (seen, output) = (cast(&seen, &DataType::Int32)?, cast(&output, &DataType::Int32)?);
+            let (seen, output) =
+                (seen.as_primitive::<Int32Type>().values(), output.as_primitive::<Int32Type>().values());
+            let equal = seen.len() <= output.len()
+                && seen.iter().zip(output.iter()).all(|(seen, own)| *seen == TRAINED || seen == own);
+            differs.append_value(!equal);
+        }
+        let differs: BooleanArray = differs.finish();
+        Ok(Arc::new(differs) as ArrayRef)
+    })
 }
 
 #[cfg(test)]
@@ -288,11 +235,7 @@ mod tests {
         let tokens: Vec<i32> = (0..700).collect();
         let mut prefixes = Prefixes::new(&tokens);
         for length in [0, 1, 255, 256, 257, 600, 512, 10, 700] {
-            assert_eq!(
-                prefixes.digest(length),
-                token_digest(&tokens[..length]),
-                "{length}"
-            );
+            assert_eq!(prefixes.digest(length), token_digest(&tokens[..length]), "{length}");
         }
     }
 }

@@ -8,30 +8,24 @@ use datafusion::common::Result;
 use datafusion::logical_expr::ScalarUDF;
 
 use super::lists::{
-    any_struct, fields, index, int, int_field, integers, is_sampled, item, list, list_of_structs,
-    lists, mask, structs,
+    any_struct, fields, index, int, int_field, integers, is_sampled, item, list, list_of_structs, lists, mask, structs,
 };
 use super::row_function::RowFunction;
 
 pub(super) fn span_outside() -> ScalarUDF {
     let arguments = vec![list(any_struct()), DataType::Int32];
-    RowFunction::udf(
-        "span_outside",
-        arguments,
-        DataType::Int32,
-        |arrays, rows| {
-            let (spans, totals) = (lists(arrays, 0)?, integers(arrays, 1)?);
-            let mut found = Int32Builder::with_capacity(rows);
-            for row in 0..rows {
-                let outside = match (item(spans, row), index(&totals, row)) {
-                    (Some(items), Some(total)) => first_outside(&items, total)?,
-                    _ => None,
-                };
-                found.append_option(outside);
-            }
-            Ok(Arc::new(found.finish()) as ArrayRef)
-        },
-    )
+    RowFunction::udf("span_outside", arguments, DataType::Int32, |arrays, rows| {
+        let (spans, totals) = (lists(arrays, 0)?, integers(arrays, 1)?);
+        let mut found = Int32Builder::with_capacity(rows);
+        for row in 0..rows {
+            let outside = match (item(spans, row), index(&totals, row)) {
+                (Some(items), Some(total)) => first_outside(&items, total)?,
+                _ => None,
+            };
+            found.append_option(outside);
+        }
+        Ok(Arc::new(found.finish()) as ArrayRef)
+    })
 }
 
 /// A span without a length holds what follows its start, so it needs a token there unless there is none at all.
@@ -64,11 +58,7 @@ pub(super) fn uncovered_spans() -> ScalarUDF {
         let (mut counts, mut positions, mut runs) = (Vec::new(), Vec::new(), Vec::new());
         for row in 0..rows {
             let found = match index(&lengths, row) {
-                Some(length) => uncovered(
-                    length,
-                    mask(masks, row)?.as_ref(),
-                    item(spans, row).as_ref(),
-                )?,
+                Some(length) => uncovered(length, mask(masks, row)?.as_ref(), item(spans, row).as_ref())?,
                 None => Vec::new(),
             };
             counts.push(found.len());
@@ -77,19 +67,12 @@ pub(super) fn uncovered_spans() -> ScalarUDF {
                 runs.push(int(length));
             }
         }
-        let columns: Vec<ArrayRef> = vec![
-            Arc::new(Int32Array::from(positions)),
-            Arc::new(Int32Array::from(runs)),
-        ];
+        let columns: Vec<ArrayRef> = vec![Arc::new(Int32Array::from(positions)), Arc::new(Int32Array::from(runs))];
         list_of_structs(counts, fields(&run_fields()), columns)
     })
 }
 
-fn uncovered(
-    length: usize,
-    mask: Option<&BooleanArray>,
-    spans: Option<&ArrayRef>,
-) -> Result<Vec<(usize, usize)>> {
+fn uncovered(length: usize, mask: Option<&BooleanArray>, spans: Option<&ArrayRef>) -> Result<Vec<(usize, usize)>> {
     let mut open: Vec<bool> = (0..length).map(|at| is_sampled(mask, at)).collect();
     if let Some(spans) = spans {
         let spans = structs(spans)?;

@@ -17,9 +17,7 @@ pub(super) fn list(item: DataType) -> DataType {
 
 /// The fields of a struct, all nullable.
 pub(super) fn fields(of: &[(&str, DataType)]) -> Fields {
-    of.iter()
-        .map(|(name, kind)| Field::new(*name, kind.clone(), true))
-        .collect()
+    of.iter().map(|(name, kind)| Field::new(*name, kind.clone(), true)).collect()
 }
 
 /// Any struct: what stands in a signature for one whose fields are found by name.
@@ -29,23 +27,17 @@ pub(super) fn any_struct() -> DataType {
 
 /// The argument at a place.
 pub(super) fn argument(arrays: &[ArrayRef], place: usize) -> Result<&ArrayRef> {
-    arrays
-        .get(place)
-        .ok_or_else(|| exec_datafusion_err!("argument {place} is missing"))
+    arrays.get(place).ok_or_else(|| exec_datafusion_err!("argument {place} is missing"))
 }
 
 /// An argument as a list column.
 pub(super) fn lists(arrays: &[ArrayRef], place: usize) -> Result<&ListArray> {
-    argument(arrays, place)?
-        .as_list_opt::<i32>()
-        .ok_or_else(|| exec_datafusion_err!("argument {place} is no list"))
+    argument(arrays, place)?.as_list_opt::<i32>().ok_or_else(|| exec_datafusion_err!("argument {place} is no list"))
 }
 
 /// An argument as integers.
 pub(super) fn integers(arrays: &[ArrayRef], place: usize) -> Result<Int32Array> {
-    Ok(cast(argument(arrays, place)?, &DataType::Int32)?
-        .as_primitive::<Int32Type>()
-        .clone())
+    Ok(cast(argument(arrays, place)?, &DataType::Int32)?.as_primitive::<Int32Type>().clone())
 }
 
 /// The list of a row, none where it is null.
@@ -55,9 +47,7 @@ pub(super) fn item(lists: &ListArray, row: usize) -> Option<ArrayRef> {
 
 /// The number of a row as an index, none where it is null or negative.
 pub(super) fn index(values: &Int32Array, row: usize) -> Option<usize> {
-    (row < values.len() && values.is_valid(row))
-        .then(|| usize::try_from(values.value(row)).ok())
-        .flatten()
+    (row < values.len() && values.is_valid(row)).then(|| usize::try_from(values.value(row)).ok()).flatten()
 }
 
 /// A length as a column holds it.
@@ -68,9 +58,7 @@ pub(crate) fn int(n: usize) -> i32 {
 /// A struct's integers by name; all null where it has no such field.
 pub(super) fn int_field(items: &StructArray, name: &str) -> Result<Int32Array> {
     match items.column_by_name(name) {
-        Some(column) => Ok(cast(column, &DataType::Int32)?
-            .as_primitive::<Int32Type>()
-            .clone()),
+        Some(column) => Ok(cast(column, &DataType::Int32)?.as_primitive::<Int32Type>().clone()),
         None => Ok(Int32Array::new_null(items.len())),
     }
 }
@@ -93,9 +81,9 @@ pub(super) fn bool_field(items: &StructArray, name: &str) -> Result<BooleanArray
 
 /// The item as a struct array.
 pub(super) fn structs(items: &ArrayRef) -> Result<&StructArray> {
-    items.as_struct_opt().ok_or_else(|| {
-        exec_datafusion_err!("a list of structs was expected, not {}", items.data_type())
-    })
+    items
+        .as_struct_opt()
+        .ok_or_else(|| exec_datafusion_err!("a list of structs was expected, not {}", items.data_type()))
 }
 
 /// A mask's value; what lies beyond its end, and a null, is false.
@@ -117,17 +105,8 @@ pub(super) fn mask(lists: &ListArray, row: usize) -> Result<Option<BooleanArray>
 }
 
 /// Rows of structs: how many each row has, and their columns one after another.
-pub(super) fn list_of_structs(
-    lengths: Vec<usize>,
-    fields: Fields,
-    columns: Vec<ArrayRef>,
-) -> Result<ArrayRef> {
+pub(super) fn list_of_structs(lengths: Vec<usize>, fields: Fields, columns: Vec<ArrayRef>) -> Result<ArrayRef> {
     let items = StructArray::try_new(fields.clone(), columns, None)?;
     let field = Arc::new(Field::new("element", DataType::Struct(fields), true));
-    Ok(Arc::new(ListArray::try_new(
-        field,
-        OffsetBuffer::from_lengths(lengths),
-        Arc::new(items),
-        None,
-    )?))
+    Ok(Arc::new(ListArray::try_new(field, OffsetBuffer::from_lengths(lengths), Arc::new(items), None)?))
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    Array, BooleanArray, ArrayRef, AsArray, Float32Array, Float64Builder, Int32Array, StringArray, StringBuilder,
+    Array, ArrayRef, AsArray, BooleanArray, Float32Array, Float64Builder, Int32Array, StringArray, StringBuilder,
 };
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Float32Type};
@@ -11,9 +11,7 @@ use datafusion::common::Result;
 use datafusion::logical_expr::ScalarUDF;
 use rollbook_schema::digest::bytes_digest;
 
-use super::lists::{
-    fields, index, int, integers, is_sampled, item, list, list_of_structs, lists, mask,
-};
+use super::lists::{fields, index, int, integers, is_sampled, item, list, list_of_structs, lists, mask};
 use super::row_function::RowFunction;
 
 /// A logprob above this cannot come from rounding in float.
@@ -22,24 +20,15 @@ const ABOVE: f32 = 1e-6;
 const SHOWN: usize = 6;
 
 fn fault_fields() -> [(&'static str, DataType); 3] {
-    [
-        ("position", DataType::Int32),
-        ("length", DataType::Int32),
-        ("observed", DataType::Utf8),
-    ]
+    [("position", DataType::Int32), ("length", DataType::Int32), ("observed", DataType::Utf8)]
 }
 
 pub(super) fn logprob_faults() -> ScalarUDF {
-    let arguments = vec![
-        DataType::Int32,
-        list(DataType::Boolean),
-        list(DataType::Float32),
-    ];
+    let arguments = vec![DataType::Int32, list(DataType::Boolean), list(DataType::Float32)];
     let returns = list(DataType::Struct(fields(&fault_fields())));
     RowFunction::udf("logprob_faults", arguments, returns, |arrays, rows| {
         let (lengths, masks, values) = (integers(arrays, 0)?, lists(arrays, 1)?, lists(arrays, 2)?);
-        let (mut counts, mut positions, mut runs, mut texts) =
-            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut counts, mut positions, mut runs, mut texts) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for row in 0..rows {
             let found = match (index(&lengths, row), floats(item(values, row))?) {
                 (Some(length), Some(values)) => faults(length, mask(masks, row)?.as_ref(), &values),
@@ -63,21 +52,13 @@ pub(super) fn logprob_faults() -> ScalarUDF {
 
 fn floats(items: Option<ArrayRef>) -> Result<Option<Float32Array>> {
     match items {
-        Some(items) => Ok(Some(
-            cast(&items, &DataType::Float32)?
-                .as_primitive::<Float32Type>()
-                .clone(),
-        )),
+        Some(items) => Ok(Some(cast(&items, &DataType::Float32)?.as_primitive::<Float32Type>().clone())),
         None => Ok(None),
     }
 }
 
 /// Runs of sampled tokens whose logprob is null, NaN, infinite or positive: start, length, what stands there.
-fn faults(
-    length: usize,
-    mask: Option<&BooleanArray>,
-    values: &Float32Array,
-) -> Vec<(usize, usize, String)> {
+fn faults(length: usize, mask: Option<&BooleanArray>, values: &Float32Array) -> Vec<(usize, usize, String)> {
     let mut runs: Vec<(usize, usize, String)> = Vec::new();
     for at in 0..length.min(values.len()) {
         if !is_sampled(mask, at) {
@@ -105,59 +86,42 @@ fn faults(
 }
 
 pub(super) fn logprob_digest() -> ScalarUDF {
-    RowFunction::udf(
-        "logprob_digest",
-        vec![list(DataType::Float32)],
-        DataType::Utf8,
-        |arrays, rows| {
-            let values = lists(arrays, 0)?;
-            let mut digests = StringBuilder::new();
-            for row in 0..rows {
-                let Some(values) = floats(item(values, row))? else {
-                    digests.append_null();
-                    continue;
-                };
-                let mut bytes = Vec::with_capacity(values.len() * 5);
-                for value in &values {
-                    bytes.push(u8::from(value.is_some()));
-                    // One NaN is as good as another, and the two zeros are equal.
-                    let value = value.filter(|value| *value != 0.0).unwrap_or(0.0);
-                    let bits = if value.is_nan() {
-                        f32::NAN.to_bits()
-                    } else {
-                        value.to_bits()
-                    };
-                    bytes.extend(bits.to_le_bytes());
-                }
-                digests.append_value(bytes_digest(&bytes));
+    RowFunction::udf("logprob_digest", vec![list(DataType::Float32)], DataType::Utf8, |arrays, rows| {
+        let values = lists(arrays, 0)?;
+        let mut digests = StringBuilder::new();
+        for row in 0..rows {
+            let Some(values) = floats(item(values, row))? else {
+                digests.append_null();
+                continue;
+            };
+            let mut bytes = Vec::with_capacity(values.len() * 5);
+            for value in &values {
+                bytes.push(u8::from(value.is_some()));
+                // One NaN is as good as another, and the two zeros are equal.
+                let value = value.filter(|value| *value != 0.0).unwrap_or(0.0);
+                let bits = if value.is_nan() { f32::NAN.to_bits() } else { value.to_bits() };
+                bytes.extend(bits.to_le_bytes());
             }
-            Ok(Arc::new(digests.finish()) as ArrayRef)
-        },
-    )
+            digests.append_value(bytes_digest(&bytes));
+        }
+        Ok(Arc::new(digests.finish()) as ArrayRef)
+    })
 }
 
 pub(super) fn logprob_sum() -> ScalarUDF {
-    RowFunction::udf(
-        "logprob_sum",
-        vec![list(DataType::Float32)],
-        DataType::Float64,
-        |arrays, rows| {
-            let values = lists(arrays, 0)?;
-            let mut sums = Float64Builder::with_capacity(rows);
-            for row in 0..rows {
-                let values = floats(item(values, row))?;
-                sums.append_option(values.map(|values| {
-                    values
-                        .iter()
-                        .flatten()
-                        .filter(|value| value.is_finite())
-                        .map(f64::from)
-                        .sum::<f64>()
-                }));
-            }
-            Ok(Arc::new(sums.finish()) as ArrayRef)
-        },
-    )
+    RowFunction::udf("logprob_sum", vec![list(DataType::Float32)], DataType::Float64, |arrays, rows| {
+        let values = lists(arrays, 0)?;
+        let mut sums = Float64Builder::with_capacity(rows);
+        for row in 0..rows {
+            let values = floats(item(values, row))?;
+            sums.append_option(
+                values.map(|values| {
+                    values.iter().flatten().filter(|value| value.is_finite()).map(f64::from).sum::<f64>()
+                }),
+            );
+        }
+        Ok(Arc::new(sums.finish()) as ArrayRef)
+    })
 }
 
 #[cfg(test)]
@@ -166,19 +130,9 @@ mod tests {
 
     #[test]
     fn neighbours_are_one_run_and_zero_is_a_logprob() {
-        let values = Float32Array::from(vec![
-            Some(-0.5),
-            None,
-            Some(f32::NAN),
-            Some(0.0),
-            Some(0.0625),
-            Some(1e-7),
-        ]);
+        let values = Float32Array::from(vec![Some(-0.5), None, Some(f32::NAN), Some(0.0), Some(0.0625), Some(1e-7)]);
         let found = faults(6, None, &values);
-        assert_eq!(
-            found,
-            [(1, 2, "null, NaN".to_owned()), (4, 1, "0.0625".to_owned())]
-        );
+        assert_eq!(found, [(1, 2, "null, NaN".to_owned()), (4, 1, "0.0625".to_owned())]);
     }
 
     #[test]

@@ -2,16 +2,13 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{
-    Array, ArrayRef, Int32Array, Int32Builder, StringArray, StringBuilder,
-};
+use datafusion::arrow::array::{Array, ArrayRef, Int32Array, Int32Builder, StringArray, StringBuilder};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::Result;
 use datafusion::logical_expr::ScalarUDF;
 
 use super::lists::{
-    any_struct, fields, index, int, int_field, item, list, list_of_structs, lists, structs,
-    text_field,
+    any_struct, fields, index, int, int_field, item, list, list_of_structs, lists, structs, text_field,
 };
 use super::row_function::RowFunction;
 use super::segments::column;
@@ -80,8 +77,7 @@ struct Repeat {
 fn read(items: &ArrayRef) -> Result<Vec<Use>> {
     let items = structs(items)?;
     let (starts, lengths) = (int_field(items, "start")?, int_field(items, "length")?);
-    let (rows, places): (Int32Array, StringArray) =
-        (int_field(items, "row_index")?, text_field(items, "place")?);
+    let (rows, places): (Int32Array, StringArray) = (int_field(items, "row_index")?, text_field(items, "place")?);
     let mut uses = Vec::with_capacity(items.len());
     for at in 0..items.len() {
         let (Some(start), Some(length)) = (index(&starts, at), index(&lengths, at)) else {
@@ -89,11 +85,7 @@ fn read(items: &ArrayRef) -> Result<Vec<Use>> {
         };
         uses.push(Use {
             row_index: rows.is_valid(at).then(|| rows.value(at)),
-            place: if places.is_valid(at) {
-                places.value(at).to_owned()
-            } else {
-                String::new()
-            },
+            place: if places.is_valid(at) { places.value(at).to_owned() } else { String::new() },
             start,
             end: start + length,
         });
@@ -107,41 +99,26 @@ fn repeats(uses: &[Use]) -> Vec<Repeat> {
     if uses.len() < 2 {
         return Vec::new();
     }
-    let mut borders: Vec<usize> = uses
-        .iter()
-        .flat_map(|used| [used.start, used.end])
-        .collect();
+    let mut borders: Vec<usize> = uses.iter().flat_map(|used| [used.start, used.end]).collect();
     borders.sort_unstable();
     borders.dedup();
     let mut found: Vec<Repeat> = Vec::new();
     for pair in borders.windows(2) {
         let &[start, end] = pair else { continue };
-        let holding: Vec<Use> = uses
-            .iter()
-            .filter(|used| used.start <= start && end <= used.end)
-            .cloned()
-            .collect();
+        let holding: Vec<Use> = uses.iter().filter(|used| used.start <= start && end <= used.end).cloned().collect();
         if holding.len() < 2 {
             continue;
         }
         match found.last_mut() {
             Some(last) if last.end == start && last.uses == holding => last.end = end,
-            _ => found.push(Repeat {
-                start,
-                end,
-                uses: holding,
-            }),
+            _ => found.push(Repeat { start, end, uses: holding }),
         }
     }
     found
 }
 
 fn named(uses: &[Use]) -> String {
-    let mut text: Vec<&str> = uses
-        .iter()
-        .take(SHOWN)
-        .map(|used| used.place.as_str())
-        .collect();
+    let mut text: Vec<&str> = uses.iter().take(SHOWN).map(|used| used.place.as_str()).collect();
     if uses.len() > SHOWN {
         text.push("…");
     }
@@ -153,21 +130,13 @@ mod tests {
     use super::*;
 
     fn used(place: &str, start: usize, end: usize) -> Use {
-        Use {
-            row_index: None,
-            place: place.to_owned(),
-            start,
-            end,
-        }
+        Use { row_index: None, place: place.to_owned(), start, end }
     }
 
     #[test]
     fn overlaps_are_cut_where_the_rows_change() {
         let found = repeats(&[used("a", 0, 4), used("b", 1, 3), used("c", 2, 6)]);
-        let spans: Vec<(usize, usize, usize)> = found
-            .iter()
-            .map(|r| (r.start, r.end, r.uses.len()))
-            .collect();
+        let spans: Vec<(usize, usize, usize)> = found.iter().map(|r| (r.start, r.end, r.uses.len())).collect();
         assert_eq!(spans, [(1, 2, 2), (2, 3, 3), (3, 4, 2)]);
     }
 

@@ -5,9 +5,7 @@ use std::hash::{Hash, Hasher};
 use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::{Result, exec_err, plan_err};
-use datafusion::logical_expr::{
-    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
-};
+use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
 
 /// Computes a column from the arguments' columns and the number of rows.
 pub(super) type Evaluate = fn(&[ArrayRef], usize) -> Result<ArrayRef>;
@@ -30,13 +28,7 @@ impl RowFunction {
         evaluate: Evaluate,
     ) -> ScalarUDF {
         let signature = Signature::user_defined(Volatility::Immutable);
-        ScalarUDF::from(Self {
-            name,
-            signature,
-            arguments,
-            returns,
-            evaluate,
-        })
+        ScalarUDF::from(Self { name, signature, arguments, returns, evaluate })
     }
 }
 
@@ -67,16 +59,12 @@ impl ScalarUDFImpl for RowFunction {
         if given.len() != self.arguments.len() {
             return plan_err!("{} takes {} arguments", self.name, self.arguments.len());
         }
-        let coerced =
-            given
-                .iter()
-                .zip(&self.arguments)
-                .map(|(given, wanted)| match (given, wanted) {
-                    (DataType::List(_), DataType::List(_)) => Ok(given.clone()),
-                    (DataType::Null, _) => Ok(wanted.clone()),
-                    (_, DataType::List(_)) => plan_err!("{} takes a list, not {given}", self.name),
-                    _ => Ok(wanted.clone()),
-                });
+        let coerced = given.iter().zip(&self.arguments).map(|(given, wanted)| match (given, wanted) {
+            (DataType::List(_), DataType::List(_)) => Ok(given.clone()),
+            (DataType::Null, _) => Ok(wanted.clone()),
+            (_, DataType::List(_)) => plan_err!("{} takes a list, not {given}", self.name),
+            _ => Ok(wanted.clone()),
+        });
         coerced.collect()
     }
 
@@ -86,11 +74,7 @@ impl ScalarUDFImpl for RowFunction {
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let rows = args.number_rows;
-        let arrays = args
-            .args
-            .iter()
-            .map(|arg| arg.to_array(rows))
-            .collect::<Result<Vec<_>>>()?;
+        let arrays = args.args.iter().map(|arg| arg.to_array(rows)).collect::<Result<Vec<_>>>()?;
         let result = (self.evaluate)(&arrays, rows)?;
         if result.len() != rows {
             return exec_err!("{} made {} values for {rows} rows", self.name, result.len());

@@ -2,17 +2,15 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{
-    Array, ArrayRef, BooleanArray, Int32Array, Int32Builder, StringArray, StringBuilder,
-};
+use datafusion::arrow::array::{Array, ArrayRef, BooleanArray, Int32Array, Int32Builder, StringArray, StringBuilder};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::Result;
 use datafusion::logical_expr::ScalarUDF;
 
 use super::coverage::runs_of;
 use super::lists::{
-    any_struct, bool_field, fields, index, int, int_field, is_set, item, list, list_of_structs,
-    lists, mask, structs, text_field,
+    any_struct, bool_field, fields, index, int, int_field, is_set, item, list, list_of_structs, lists, mask, structs,
+    text_field,
 };
 use super::row_function::RowFunction;
 
@@ -50,18 +48,10 @@ impl Row {
     pub(crate) fn read(segments: &ArrayRef, mask: Option<BooleanArray>) -> Result<Self> {
         let items = structs(segments)?;
         let (starts, lengths) = (int_field(items, "start")?, int_field(items, "length")?);
-        let (sequences, origins) = (
-            int_field(items, "sequence_index")?,
-            int_field(items, "source_start")?,
-        );
-        let (rollouts, calls) = (
-            text_field(items, "rollout_id")?,
-            text_field(items, "call_id")?,
-        );
+        let (sequences, origins) = (int_field(items, "sequence_index")?, int_field(items, "source_start")?);
+        let (rollouts, calls) = (text_field(items, "rollout_id")?, text_field(items, "call_id")?);
         let (sources, trained) = (text_field(items, "source")?, bool_field(items, "trained")?);
-        let text = |texts: &StringArray, at: usize| {
-            texts.is_valid(at).then(|| texts.value(at).to_owned())
-        };
+        let text = |texts: &StringArray, at: usize| texts.is_valid(at).then(|| texts.value(at).to_owned());
         let mut read = Vec::with_capacity(items.len());
         for at in (0..items.len()).filter(|at| items.is_valid(*at)) {
             let (Some(start), Some(length)) = (index(&starts, at), index(&lengths, at)) else {
@@ -71,34 +61,19 @@ impl Row {
             read.push(Segment {
                 start,
                 length,
-                sequence: if sequences.is_valid(at) {
-                    sequences.value(at)
-                } else {
-                    0
-                },
+                sequence: if sequences.is_valid(at) { sequences.value(at) } else { 0 },
                 rollout: text(&rollouts, at),
                 call: text(&calls, at),
-                source: if is_output {
-                    Source::Output
-                } else {
-                    Source::Other
-                },
+                source: if is_output { Source::Output } else { Source::Other },
                 source_start: index(&origins, at),
                 trained: is_set(&trained, at),
             });
         }
         read.sort_by_key(|segment| segment.start);
-        let total = read
-            .iter()
-            .map(|segment| segment.start + segment.length)
-            .max()
-            .unwrap_or(0);
+        let total = read.iter().map(|segment| segment.start + segment.length).max().unwrap_or(0);
         // A mask of another length says nothing of which token it means: what the segments say stands.
         let mask = mask.filter(|mask| mask.len() == total);
-        Ok(Self {
-            segments: read,
-            mask,
-        })
+        Ok(Self { segments: read, mask })
     }
 
     /// Whether a token of a segment trains.
@@ -112,15 +87,10 @@ impl Row {
     /// Runs of trained tokens of a segment: offset in the segment, and length.
     pub(crate) fn trained_runs(&self, segment: &Segment) -> Vec<(usize, usize)> {
         if self.mask.is_none() {
-            return if segment.trained && segment.length > 0 {
-                vec![(0, segment.length)]
-            } else {
-                Vec::new()
-            };
+            return if segment.trained && segment.length > 0 { vec![(0, segment.length)] } else { Vec::new() };
         }
-        let flags: Vec<bool> = (segment.start..segment.start + segment.length)
-            .map(|at| self.trains(segment, at))
-            .collect();
+        let flags: Vec<bool> =
+            (segment.start..segment.start + segment.length).map(|at| self.trains(segment, at)).collect();
         runs_of(&flags)
     }
 }
@@ -141,32 +111,24 @@ pub(super) fn trained_spans() -> ScalarUDF {
     RowFunction::udf("trained_spans", arguments, returns, |arrays, rows| {
         let (segments, masks) = (lists(arrays, 0)?, lists(arrays, 1)?);
         let (mut rollouts, mut calls) = (StringBuilder::new(), StringBuilder::new());
-        let (mut starts, mut lengths, mut places) = (
-            Int32Builder::new(),
-            Int32Builder::new(),
-            Int32Builder::new(),
-        );
+        let (mut starts, mut lengths, mut places) = (Int32Builder::new(), Int32Builder::new(), Int32Builder::new());
         let mut counts = Vec::with_capacity(rows);
         for row in 0..rows {
             let mut count = 0;
             if let Some(items) = item(segments, row) {
                 let read = Row::read(&items, mask(masks, row)?)?;
-                for segment in read
-                    .segments
-                    .iter()
-                    .filter(|segment| segment.source == Source::Output)
-                {
-                    let (Some(call), Some(origin)) = (&segment.call, segment.source_start) else {
-                        continue;
-                    };
-                    for (offset, length) in read.trained_runs(segment) {
-                        rollouts.append_option(segment.rollout.as_deref());
-                        calls.append_value(call);
-                        starts.append_value(int(origin + offset));
-                        lengths.append_value(int(length));
-                        places.append_value(int(segment.start + offset));
-                        count += 1;
-                    }
+                let outputs = read.segments.iter().filter(|segment| segment.source == Source::Output);
+                let named = outputs.filter_map(|segment| Some((segment, segment.call.as_ref()?, segment.source_start?)));
+                let runs = named.flat_map(|(segment, call, origin)| {
+                    read.trained_runs(segment).into_iter().map(move |run| (segment, call, origin, run))
+                });
+                for (segment, call, origin, (offset, length)) in runs {
+                    rollouts.append_option(segment.rollout.as_deref());
+                    calls.append_value(call);
+                    starts.append_value(int(origin + offset));
+                    lengths.append_value(int(length));
+                    places.append_value(int(segment.start + offset));
+                    count += 1;
                 }
             }
             counts.push(count);

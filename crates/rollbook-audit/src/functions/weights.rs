@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, Float64Array, Float64Builder, Int64Builder, StringBuilder,
-};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, Float64Array, Float64Builder, Int64Builder, StringBuilder};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Float64Type};
 use datafusion::common::Result;
@@ -16,11 +14,7 @@ use super::row_function::RowFunction;
 use super::segments::Row;
 
 fn weight_fields() -> [(&'static str, DataType); 3] {
-    [
-        ("rollout_id", DataType::Utf8),
-        ("tokens", DataType::Int64),
-        ("weight", DataType::Float64),
-    ]
+    [("rollout_id", DataType::Utf8), ("tokens", DataType::Int64), ("weight", DataType::Float64)]
 }
 
 /// Tokens and weight of one rollout in one row; a weight that is unknown anywhere is unknown.
@@ -32,26 +26,15 @@ struct Share {
 }
 
 pub(super) fn span_weights() -> ScalarUDF {
-    let arguments = vec![
-        list(any_struct()),
-        list(DataType::Boolean),
-        list(DataType::Float64),
-    ];
+    let arguments = vec![list(any_struct()), list(DataType::Boolean), list(DataType::Float64)];
     let returns = list(DataType::Struct(fields(&weight_fields())));
     RowFunction::udf("span_weights", arguments, returns, |arrays, rows| {
         let (segments, masks, weights) = (lists(arrays, 0)?, lists(arrays, 1)?, lists(arrays, 2)?);
-        let (mut rollouts, mut tokens, mut sums) = (
-            StringBuilder::new(),
-            Int64Builder::new(),
-            Float64Builder::new(),
-        );
+        let (mut rollouts, mut tokens, mut sums) = (StringBuilder::new(), Int64Builder::new(), Float64Builder::new());
         let mut counts = Vec::with_capacity(rows);
         for row in 0..rows {
             let shares = match item(segments, row) {
-                Some(items) => shares(
-                    &Row::read(&items, mask(masks, row)?)?,
-                    doubles(item(weights, row))?.as_ref(),
-                ),
+                Some(items) => shares(&Row::read(&items, mask(masks, row)?)?, doubles(item(weights, row))?.as_ref()),
                 None => BTreeMap::new(),
             };
             counts.push(shares.len());
@@ -61,33 +44,21 @@ pub(super) fn span_weights() -> ScalarUDF {
                 sums.append_option((!share.is_unknown).then_some(share.weight));
             }
         }
-        let columns: Vec<ArrayRef> = vec![
-            Arc::new(rollouts.finish()),
-            Arc::new(tokens.finish()) as ArrayRef,
-            Arc::new(sums.finish()),
-        ];
+        let columns: Vec<ArrayRef> =
+            vec![Arc::new(rollouts.finish()), Arc::new(tokens.finish()) as ArrayRef, Arc::new(sums.finish())];
         list_of_structs(counts, fields(&weight_fields()), columns)
     })
 }
 
 fn doubles(items: Option<ArrayRef>) -> Result<Option<Float64Array>> {
     match items {
-        Some(items) => Ok(Some(
-            cast(&items, &DataType::Float64)?
-                .as_primitive::<Float64Type>()
-                .clone(),
-        )),
+        Some(items) => Ok(Some(cast(&items, &DataType::Float64)?.as_primitive::<Float64Type>().clone())),
         None => Ok(None),
     }
 }
 
 fn shares(row: &Row, weights: Option<&Float64Array>) -> BTreeMap<Option<String>, Share> {
-    let total = row
-        .segments
-        .iter()
-        .map(|segment| segment.start + segment.length)
-        .max()
-        .unwrap_or(0);
+    let total = row.segments.iter().map(|segment| segment.start + segment.length).max().unwrap_or(0);
     let weights = weights.filter(|weights| weights.len() == total);
     let mut shares: BTreeMap<Option<String>, Share> = BTreeMap::new();
     for segment in &row.segments {

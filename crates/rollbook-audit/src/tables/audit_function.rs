@@ -33,28 +33,17 @@ impl AuditFunction {
 
 impl TableFunctionImpl for AuditFunction {
     fn call_with_args(&self, args: TableFunctionArgs) -> PlanResult<Arc<dyn TableProvider>> {
-        let [Expr::Literal(ScalarValue::Utf8(Some(code)) | ScalarValue::Utf8View(Some(code)), _)] =
-            args.exprs()
-        else {
+        let [Expr::Literal(ScalarValue::Utf8(Some(code)) | ScalarValue::Utf8View(Some(code)), _)] = args.exprs() else {
             return plan_err!("audit takes a check's code, as in audit('token/prefix')");
         };
         let Some(check) = catalog::check(code) else {
             let known: Vec<&str> = catalog::checks().iter().map(|check| check.code).collect();
             return plan_err!("no check is called {code}; there are: {}", known.join(", "));
         };
-        let fields = COLUMNS
-            .iter()
-            .map(|(name, kind)| Field::new(*name, kind.clone(), true));
+        let fields = COLUMNS.iter().map(|(name, kind)| Field::new(*name, kind.clone(), true));
         let schema: SchemaRef = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
-        let part = Findings {
-            origin: self.origin.clone(),
-            schema: Arc::clone(&schema),
-            check,
-        };
-        Ok(Arc::new(StreamingTable::try_new(
-            schema,
-            vec![Arc::new(part)],
-        )?))
+        let part = Findings { origin: self.origin.clone(), schema: Arc::clone(&schema), check };
+        Ok(Arc::new(StreamingTable::try_new(schema, vec![Arc::new(part)])?))
     }
 }
 
@@ -66,9 +55,7 @@ struct Findings {
 
 impl fmt::Debug for Findings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Findings")
-            .field("check", &self.check.code)
-            .finish_non_exhaustive()
+        f.debug_struct("Findings").field("check", &self.check.code).finish_non_exhaustive()
     }
 }
 
@@ -81,37 +68,22 @@ impl PartitionStream for Findings {
         let schema = Arc::clone(&self.schema);
         let streams = stream::once(open(self.origin.clone(), self.check));
         let batches = streams
-            .map_ok(|streams| {
-                stream::iter(streams.into_iter().map(Ok::<_, DataFusionError>)).try_flatten()
-            })
+            .map_ok(|streams| stream::iter(streams.into_iter().map(Ok::<_, DataFusionError>)).try_flatten())
             .try_flatten()
             .and_then(move |batch| {
                 let schema = Arc::clone(&schema);
                 async move { Ok(batch.with_schema(schema)?) }
             });
-        Box::pin(RecordBatchStreamAdapter::new(
-            Arc::clone(&self.schema),
-            batches.boxed(),
-        ))
+        Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), batches.boxed()))
     }
 }
 
 async fn open(origin: Origin, check: &'static Check) -> PlanResult<Vec<SendableRecordBatchStream>> {
     let session = origin.session().await?;
     let run = origin.run.as_deref();
-    let mut streams = vec![
-        findings_frame(&session, check, run)
-            .await?
-            .execute_stream()
-            .await?,
-    ];
+    let mut streams = vec![findings_frame(&session, check, run).await?.execute_stream().await?];
     for query in &check.undeclared {
-        streams.push(
-            undeclared_frame(&session, check, query, run)
-                .await?
-                .execute_stream()
-                .await?,
-        );
+        streams.push(undeclared_frame(&session, check, query, run).await?.execute_stream().await?);
     }
     Ok(streams)
 }

@@ -86,21 +86,12 @@ async fn pairs(session: &Session, origin: &Origin) -> Result<Vec<Pair>> {
     let mut stream = session.stream(&sql).await?;
     let mut pairs = Vec::new();
     while let Some(batch) = stream.try_next().await? {
-        let (runs, rollouts, calls) = (
-            text(&batch, "run_id")?,
-            text(&batch, "rollout_id")?,
-            text(&batch, "call_id")?,
-        );
-        let (parent_rollouts, parents) = (
-            text(&batch, "parent_rollout")?,
-            text(&batch, "parent_call")?,
-        );
+        let (runs, rollouts, calls) = (text(&batch, "run_id")?, text(&batch, "rollout_id")?, text(&batch, "call_id")?);
+        let (parent_rollouts, parents) = (text(&batch, "parent_rollout")?, text(&batch, "parent_call")?);
         let tokens = column(&batch, "tokens")?.as_primitive::<Int64Type>();
         let key = |rollouts: &StringArray, calls: &StringArray, row: usize| CallKey {
             run: runs.value(row).to_owned(),
-            rollout: rollouts
-                .is_valid(row)
-                .then(|| rollouts.value(row).to_owned()),
+            rollout: rollouts.is_valid(row).then(|| rollouts.value(row).to_owned()),
             call: calls.value(row).to_owned(),
         };
         for row in (0..batch.num_rows()).filter(|row| calls.is_valid(*row)) {
@@ -118,45 +109,26 @@ async fn compare(session: &Session, pairs: &[Pair], found: &mut Vec<Break>) -> R
     if pairs.is_empty() {
         return Ok(());
     }
-    let keys: Vec<CallKey> = pairs
-        .iter()
-        .flat_map(|pair| [pair.child.clone(), pair.parent.clone()])
-        .collect();
+    let keys: Vec<CallKey> = pairs.iter().flat_map(|pair| [pair.child.clone(), pair.parent.clone()]).collect();
     let tokens = tokens_of(session, &keys).await?;
     for pair in pairs {
-        let (Some(child), Some(parent)) = (tokens.get(&pair.child), tokens.get(&pair.parent))
-        else {
+        let (Some(child), Some(parent)) = (tokens.get(&pair.child), tokens.get(&pair.parent)) else {
             continue;
         };
         let context = parent.context(usize::MAX);
-        let shared = child
-            .prompt
-            .iter()
-            .zip(&context)
-            .take_while(|(a, b)| a == b)
-            .count();
+        let shared = child.prompt.iter().zip(&context).take_while(|(a, b)| a == b).count();
         if shared < context.len() {
-            found.push(Break {
-                child: pair.child.clone(),
-                position: shared,
-                parent_len: context.len(),
-            });
+            found.push(Break { child: pair.child.clone(), position: shared, parent_len: context.len() });
         }
     }
     Ok(())
 }
 
 fn rows(found: &[Break]) -> Result<RecordBatch> {
-    let text = |value: fn(&Break) -> Option<&str>| -> ArrayRef {
-        Arc::new(found.iter().map(value).collect::<StringArray>())
-    };
+    let text =
+        |value: fn(&Break) -> Option<&str>| -> ArrayRef { Arc::new(found.iter().map(value).collect::<StringArray>()) };
     let number = |value: fn(&Break) -> usize| -> ArrayRef {
-        Arc::new(
-            found
-                .iter()
-                .map(|found| Some(int(value(found))))
-                .collect::<Int32Array>(),
-        )
+        Arc::new(found.iter().map(|found| Some(int(value(found)))).collect::<Int32Array>())
     };
     let columns = vec![
         text(|found| Some(&found.child.run)),

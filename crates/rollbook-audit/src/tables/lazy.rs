@@ -20,21 +20,9 @@ use super::Origin;
 /// Makes all rows of a table.
 pub(super) type Make = fn(Origin) -> BoxFuture<'static, Result<Vec<RecordBatch>>>;
 
-pub(super) fn lazy_table(
-    origin: &Origin,
-    schema: SchemaRef,
-    make: Make,
-) -> Result<Arc<StreamingTable>> {
-    let part = Made {
-        origin: origin.clone(),
-        schema: Arc::clone(&schema),
-        make,
-        rows: Arc::default(),
-    };
-    Ok(Arc::new(StreamingTable::try_new(
-        schema,
-        vec![Arc::new(part)],
-    )?))
+pub(super) fn lazy_table(origin: &Origin, schema: SchemaRef, make: Make) -> Result<Arc<StreamingTable>> {
+    let part = Made { origin: origin.clone(), schema: Arc::clone(&schema), make, rows: Arc::default() };
+    Ok(Arc::new(StreamingTable::try_new(schema, vec![Arc::new(part)])?))
 }
 
 struct Made {
@@ -47,9 +35,7 @@ struct Made {
 
 impl fmt::Debug for Made {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Made")
-            .field("schema", &self.schema)
-            .finish_non_exhaustive()
+        f.debug_struct("Made").field("schema", &self.schema).finish_non_exhaustive()
     }
 }
 
@@ -61,19 +47,10 @@ impl PartitionStream for Made {
     fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
         let (make, origin, rows) = (self.make, self.origin.clone(), Arc::clone(&self.rows));
         let made = async move {
-            let batches = rows
-                .get_or_try_init(|| make(origin))
-                .await
-                .map_err(DataFusionError::from)?
-                .clone();
-            Ok::<_, DataFusionError>(stream::iter(
-                batches.into_iter().map(Ok::<_, DataFusionError>),
-            ))
+            let batches = rows.get_or_try_init(|| make(origin)).await.map_err(DataFusionError::from)?.clone();
+            Ok::<_, DataFusionError>(stream::iter(batches.into_iter().map(Ok::<_, DataFusionError>)))
         };
         let batches = stream::once(made).try_flatten();
-        Box::pin(RecordBatchStreamAdapter::new(
-            Arc::clone(&self.schema),
-            batches.boxed(),
-        ))
+        Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), batches.boxed()))
     }
 }

@@ -67,17 +67,8 @@ fn quoted(text: &str) -> String {
 /// The tables by name.
 pub(crate) fn all(origin: &Origin) -> Result<[(&'static str, Arc<StreamingTable>); 3]> {
     Ok([
-        (
-            "far_prefix_breaks",
-            lazy_table(origin, far_parents::schema(), far_parents::breaks)?,
-        ),
-        (
-            "row_prefix_breaks",
-            lazy_table(origin, rows::schema(), rows::breaks)?,
-        ),
-        (
-            "row_weights",
-            lazy_table(origin, weights::schema(), weights::rows)?,
-        ),
+        ("far_prefix_breaks", lazy_table(origin, far_parents::schema(), far_parents::breaks)?),
+        ("row_prefix_breaks", lazy_table(origin, rows::schema(), rows::breaks)?),
+        ("row_weights", lazy_table(origin, weights::schema(), weights::rows)?),
     ])
 }

@@ -9,9 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, Int32Array, Int64Array, RecordBatch, StringArray,
-};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int32Array, Int64Array, RecordBatch, StringArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use futures::future::BoxFuture;
@@ -59,10 +57,7 @@ pub(super) fn breaks(origin: Origin) -> BoxFuture<'static, Result<Vec<RecordBatc
 /// The accused calls of a build, by row index.
 type ByRow = BTreeMap<Option<i32>, BTreeSet<String>>;
 
-async fn accused(
-    session: &Session,
-    origin: &Origin,
-) -> Result<BTreeMap<(String, Option<String>), ByRow>> {
+async fn accused(session: &Session, origin: &Origin) -> Result<BTreeMap<(String, Option<String>), ByRow>> {
     let run = origin.of_run("run_id");
     let sql = format!(
         "WITH used AS (
@@ -92,22 +87,13 @@ async fn accused(
     let mut stream = session.stream(&sql).await?;
     let mut accused: BTreeMap<(String, Option<String>), ByRow> = BTreeMap::new();
     while let Some(batch) = stream.try_next().await? {
-        let (runs, builds, calls) = (
-            text(&batch, "run_id")?,
-            text(&batch, "build_id")?,
-            text(&batch, "call_id")?,
-        );
+        let (runs, builds, calls) = (text(&batch, "run_id")?, text(&batch, "build_id")?, text(&batch, "call_id")?);
         let indexes = integers(&batch, "row_index")?;
         for row in 0..batch.num_rows() {
             let build = builds.is_valid(row).then(|| builds.value(row).to_owned());
             let index = indexes.is_valid(row).then(|| indexes.value(row));
-            let by_row = accused
-                .entry((runs.value(row).to_owned(), build))
-                .or_default();
-            by_row
-                .entry(index)
-                .or_default()
-                .insert(calls.value(row).to_owned());
+            let by_row = accused.entry((runs.value(row).to_owned(), build)).or_default();
+            by_row.entry(index).or_default().insert(calls.value(row).to_owned());
         }
     }
     Ok(accused)
@@ -150,15 +136,7 @@ async fn locate(
             held.push(held_row);
         }
         if tokens > HELD {
-            judge(
-                session,
-                run,
-                build,
-                &std::mem::take(&mut held),
-                accused,
-                found,
-            )
-            .await?;
+            judge(session, run, build, &std::mem::take(&mut held), accused, found).await?;
             tokens = 0;
         }
     }
@@ -166,10 +144,7 @@ async fn locate(
 }
 
 fn scan(run: &str, build: Option<&str>, indexes: &[Option<i32>]) -> String {
-    let build = build.map_or_else(
-        || "build_id IS NULL".to_owned(),
-        |build| format!("build_id = {}", quoted(build)),
-    );
+    let build = build.map_or_else(|| "build_id IS NULL".to_owned(), |build| format!("build_id = {}", quoted(build)));
     let named: Vec<String> = indexes.iter().flatten().map(ToString::to_string).collect();
     let mut places = Vec::new();
     if !named.is_empty() {
@@ -191,18 +166,13 @@ fn read(batch: &RecordBatch) -> Result<Vec<Held>> {
     let (steps, indexes) = (longs(batch, "step")?, integers(batch, "row_index")?);
     let (tokens, segments) = (list(batch, "token_ids")?, list(batch, "segments")?);
     let masks = column(batch, "action_mask")?;
-    let masks = masks
-        .as_list_opt::<i32>()
-        .ok_or_else(|| Error::corrupt("action_mask holds no lists"))?;
+    let masks = masks.as_list_opt::<i32>().ok_or_else(|| Error::corrupt("action_mask holds no lists"))?;
     let mut rows = Vec::with_capacity(batch.num_rows());
     for row in 0..batch.num_rows() {
-        let mask: Option<BooleanArray> = match masks.is_valid(row) {
-            true => Some(
-                cast(&masks.value(row), &DataType::Boolean)?
-                    .as_boolean()
-                    .clone(),
-            ),
-            false => None,
+        let mask: Option<BooleanArray> = if masks.is_valid(row) {
+            Some(cast(&masks.value(row), &DataType::Boolean)?.as_boolean().clone())
+        } else {
+            None
         };
         rows.push(Held {
             step: steps.is_valid(row).then(|| steps.value(row)),
@@ -222,16 +192,9 @@ async fn judge(
     accused: &ByRow,
     found: &mut Vec<Break>,
 ) -> Result<()> {
-    let key = |used: &CallUse| CallKey {
-        run: run.to_owned(),
-        rollout: None,
-        call: used.call.clone(),
-    };
-    let is_accused = |held: &Held, used: &CallUse| {
-        accused
-            .get(&held.index)
-            .is_some_and(|calls| calls.contains(&used.call))
-    };
+    let key = |used: &CallUse| CallKey { run: run.to_owned(), rollout: None, call: used.call.clone() };
+    let is_accused =
+        |held: &Held, used: &CallUse| accused.get(&held.index).is_some_and(|calls| calls.contains(&used.call));
     let mut keys = BTreeSet::new();
     for held in held {
         let (_, uses) = uses_of(&held.row);
@@ -245,8 +208,7 @@ async fn judge(
     for held in held {
         let (sequences, uses) = uses_of(&held.row);
         for used in uses.iter().filter(|used| is_accused(held, used)) {
-            let (Some(places), Some(call)) = (sequences.get(&used.sequence), calls.get(&key(used)))
-            else {
+            let (Some(places), Some(call)) = (sequences.get(&used.sequence), calls.get(&key(used))) else {
                 continue;
             };
             if let Some((position, trained_at)) = first_break(&held.tokens, places, used, call) {
@@ -267,17 +229,9 @@ async fn judge(
 }
 
 /// The first trained token that follows other tokens than it did: the row offsets of the difference and of the token.
-fn first_break(
-    tokens: &[i32],
-    places: &[usize],
-    used: &CallUse,
-    call: &CallTokens,
-) -> Option<(usize, usize)> {
+fn first_break(tokens: &[i32], places: &[usize], used: &CallUse, call: &CallTokens) -> Option<(usize, usize)> {
     let prompt = call.prompt.len();
-    let mut sequence: Vec<i32> = places
-        .iter()
-        .map(|at| tokens.get(*at).copied().unwrap_or(i32::MIN))
-        .collect();
+    let mut sequence: Vec<i32> = places.iter().map(|at| tokens.get(*at).copied().unwrap_or(i32::MIN)).collect();
     // The call's own trained tokens are another check's question.
     for token in &used.trained {
         let own = call.output.get(token.offset);
@@ -287,29 +241,18 @@ fn first_break(
         }
     }
     let context = call.context(usize::MAX);
-    let shared = sequence
-        .iter()
-        .zip(&context)
-        .take_while(|(seen, own)| seen == own)
-        .count();
-    let wrong = used
-        .trained
-        .iter()
-        .find(|token| token.in_sequence != prompt + token.offset || token.in_sequence > shared)?;
+    let shared = sequence.iter().zip(&context).take_while(|(seen, own)| seen == own).count();
+    let wrong =
+        used.trained.iter().find(|token| token.in_sequence != prompt + token.offset || token.in_sequence > shared)?;
     let position = shared.min(wrong.in_sequence).min(prompt + wrong.offset);
-    Some((
-        places.get(position).copied().unwrap_or(wrong.in_row),
-        wrong.in_row,
-    ))
+    Some((places.get(position).copied().unwrap_or(wrong.in_row), wrong.in_row))
 }
 
 fn rows(found: &[Break]) -> Result<RecordBatch> {
-    let text = |value: fn(&Break) -> Option<&str>| -> ArrayRef {
-        Arc::new(found.iter().map(value).collect::<StringArray>())
-    };
-    let number = |value: fn(&Break) -> Option<i32>| -> ArrayRef {
-        Arc::new(found.iter().map(value).collect::<Int32Array>())
-    };
+    let text =
+        |value: fn(&Break) -> Option<&str>| -> ArrayRef { Arc::new(found.iter().map(value).collect::<StringArray>()) };
+    let number =
+        |value: fn(&Break) -> Option<i32>| -> ArrayRef { Arc::new(found.iter().map(value).collect::<Int32Array>()) };
     let steps: Int64Array = found.iter().map(|found| found.step).collect();
     let columns = vec![
         text(|found| Some(&found.run)),

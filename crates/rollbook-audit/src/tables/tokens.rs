@@ -2,9 +2,7 @@
 
 use std::collections::HashMap;
 
-use arrow::array::{
-    Array, ArrayRef, AsArray, Int32Array, Int64Array, ListArray, RecordBatch, StringArray,
-};
+use arrow::array::{Array, ArrayRef, AsArray, Int32Array, Int64Array, ListArray, RecordBatch, StringArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int32Type, Int64Type};
 use futures::TryStreamExt;
@@ -40,16 +38,10 @@ impl CallTokens {
 }
 
 /// Reads the tokens of calls; a key without a rollout finds the call in any.
-pub(super) async fn tokens_of(
-    session: &Session,
-    keys: &[CallKey],
-) -> Result<HashMap<CallKey, CallTokens>> {
+pub(super) async fn tokens_of(session: &Session, keys: &[CallKey]) -> Result<HashMap<CallKey, CallTokens>> {
     let mut wanted: HashMap<(String, String), Vec<&CallKey>> = HashMap::new();
     for key in keys {
-        wanted
-            .entry((key.run.clone(), key.call.clone()))
-            .or_default()
-            .push(key);
+        wanted.entry((key.run.clone(), key.call.clone())).or_default().push(key);
     }
     let mut runs: Vec<&str> = keys.iter().map(|key| key.run.as_str()).collect();
     runs.sort_unstable();
@@ -59,23 +51,14 @@ pub(super) async fn tokens_of(
         let mut rows = session.stream(&scan(run, keys)).await?;
         while let Some(batch) = rows.try_next().await? {
             let (rollouts, calls) = (text(&batch, "rollout_id")?, text(&batch, "call_id")?);
-            let (prompts, outputs) = (
-                list(&batch, "prompt_token_ids")?,
-                list(&batch, "output_token_ids")?,
-            );
+            let (prompts, outputs) = (list(&batch, "prompt_token_ids")?, list(&batch, "output_token_ids")?);
             for row in (0..batch.num_rows()).filter(|row| calls.is_valid(*row)) {
                 let Some(keys) = wanted.get(&(run.to_owned(), calls.value(row).to_owned())) else {
                     continue;
                 };
                 let rollout = rollouts.is_valid(row).then(|| rollouts.value(row));
-                for key in keys
-                    .iter()
-                    .filter(|key| key.rollout.is_none() || key.rollout.as_deref() == rollout)
-                {
-                    let tokens = CallTokens {
-                        prompt: ids(&prompts, row)?,
-                        output: ids(&outputs, row)?,
-                    };
+                for key in keys.iter().filter(|key| key.rollout.is_none() || key.rollout.as_deref() == rollout) {
+                    let tokens = CallTokens { prompt: ids(&prompts, row)?, output: ids(&outputs, row)? };
                     found.insert((*key).clone(), tokens);
                 }
             }
@@ -90,47 +73,38 @@ fn scan(run: &str, keys: &[CallKey]) -> String {
         quoted(run)
     );
     let own = || keys.iter().filter(|key| key.run == run);
-    let rollouts: Option<std::collections::BTreeSet<&str>> =
-        own().map(|key| key.rollout.as_deref()).collect();
+    let rollouts: Option<std::collections::BTreeSet<&str>> = own().map(|key| key.rollout.as_deref()).collect();
     // Whole rollouts are read below the decoder, which needs their other calls; a call's name only helps above it.
     if let Some(rollouts) = rollouts.filter(|rollouts| rollouts.len() <= NAMED) {
         let names: Vec<String> = rollouts.into_iter().map(quoted).collect();
-        sql.push_str(&format!(" AND rollout_id IN ({})", names.join(", ")));
+        sql += &format!(" AND rollout_id IN ({})", names.join(", "));
     }
     let calls: std::collections::BTreeSet<&str> = own().map(|key| key.call.as_str()).collect();
     if calls.len() <= NAMED {
         let names: Vec<String> = calls.into_iter().map(quoted).collect();
-        sql.push_str(&format!(" AND call_id IN ({})", names.join(", ")));
+        sql += &format!(" AND call_id IN ({})", names.join(", "));
     }
     sql
 }
 
 /// A batch's column.
 pub(super) fn column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a ArrayRef> {
-    batch
-        .column_by_name(name)
-        .ok_or_else(|| Error::corrupt(format!("the scan lost column {name}")))
+    batch.column_by_name(name).ok_or_else(|| Error::corrupt(format!("the scan lost column {name}")))
 }
 
 /// A batch's texts.
 pub(super) fn text(batch: &RecordBatch, name: &str) -> Result<StringArray> {
-    Ok(cast(column(batch, name)?, &DataType::Utf8)?
-        .as_string::<i32>()
-        .clone())
+    Ok(cast(column(batch, name)?, &DataType::Utf8)?.as_string::<i32>().clone())
 }
 
 /// A batch's integers.
 pub(super) fn integers(batch: &RecordBatch, name: &str) -> Result<Int32Array> {
-    Ok(cast(column(batch, name)?, &DataType::Int32)?
-        .as_primitive::<Int32Type>()
-        .clone())
+    Ok(cast(column(batch, name)?, &DataType::Int32)?.as_primitive::<Int32Type>().clone())
 }
 
 /// A batch's long integers.
 pub(super) fn longs(batch: &RecordBatch, name: &str) -> Result<Int64Array> {
-    Ok(cast(column(batch, name)?, &DataType::Int64)?
-        .as_primitive::<Int64Type>()
-        .clone())
+    Ok(cast(column(batch, name)?, &DataType::Int64)?.as_primitive::<Int64Type>().clone())
 }
 
 /// A batch's lists.

@@ -29,11 +29,7 @@ pub(super) fn schema() -> SchemaRef {
         ("weight", DataType::Float64),
         ("is_weighted", DataType::Boolean),
     ];
-    Arc::new(Schema::new(
-        fields
-            .map(|(name, kind)| Field::new(name, kind, true))
-            .to_vec(),
-    ))
+    Arc::new(Schema::new(fields.map(|(name, kind)| Field::new(name, kind, true)).to_vec()))
 }
 
 pub(super) fn rows(origin: Origin) -> BoxFuture<'static, Result<Vec<RecordBatch>>> {

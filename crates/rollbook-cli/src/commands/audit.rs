@@ -11,7 +11,7 @@ use crate::lake::ReadArgs;
 use crate::output::{line, note, plain, small_table};
 
 /// Findings of one check that the table form repeats.
-const SHOWN: usize = 20;
+const SHOWN: usize = 5;
 
 /// The mildest outcome that makes the exit status 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -122,7 +122,11 @@ fn show(report: &Report) -> Result<()> {
 fn findings(report: &Report, count: &Count) -> Result<()> {
     line(&format!("\n{} ({})", count.check, numbers(count)))?;
     for finding in report.of(count.check).take(SHOWN) {
-        line(&format!("  {:<10} {}{}", finding.outcome.as_str(), place(finding), plain(&finding.message)))?;
+        line(&format!("  {:<10} {}", finding.outcome.as_str(), plain(&finding.message)))?;
+        let place = place(finding);
+        if !place.is_empty() {
+            line(&format!("             at {place}"))?;
+        }
     }
     let more = count.found().saturating_sub(SHOWN as u64);
     if more > 0 {
@@ -153,6 +157,7 @@ fn place(finding: &Finding) -> String {
     ]
     .into_iter()
     .flatten()
+    .filter(|part| !finding.message.contains(part.as_str()))
     .collect();
-    if parts.is_empty() { String::new() } else { format!("{}: ", plain(&parts.join(" / "))) }
+    plain(&parts.join(" / "))
 }

@@ -23,21 +23,6 @@ WITH rule AS (
     FROM runs
     GROUP BY run_id
 ),
-member AS (
-    -- A retry stands in the place of the rollout it repeats; a rollout made by another one is in no group of its own.
-    SELECT
-        run_id, step, group_id, task_id,
-        CASE WHEN relation IN ('retry', 'continuation') THEN coalesce(origin_rollout_id, rollout_id) ELSE rollout_id END AS place
-    FROM rollouts
-    WHERE group_id IS NOT NULL AND coalesce(purpose, 'train') = 'train' AND coalesce(relation, '') <> 'subagent'
-),
-size AS (
-    SELECT
-        run_id, group_id, min(step) AS step, count(DISTINCT place) AS members, count(DISTINCT task_id) AS tasks,
-        min(task_id) AS first_task, max(task_id) AS last_task
-    FROM member
-    GROUP BY run_id, group_id
-),
 moved AS (
     SELECT
         run_id, rollout_id,
@@ -51,6 +36,28 @@ moved AS (
     FROM rollouts_history
     GROUP BY run_id, rollout_id
     HAVING count(DISTINCT step) > 1 OR count(DISTINCT group_id) > 1
+),
+member AS (
+    -- The first group that a rollout was written in stands. A retry stands in the place of the rollout it repeats; a
+    -- rollout that another one made is in no group of its own.
+    SELECT
+        rollout.run_id, rollout.step, coalesce(moved.first_group, rollout.group_id) AS group_id, rollout.task_id,
+        CASE
+            WHEN rollout.relation IN ('retry', 'continuation') THEN coalesce(rollout.origin_rollout_id, rollout.rollout_id)
+            ELSE rollout.rollout_id
+        END AS place
+    FROM rollouts AS rollout
+    LEFT JOIN moved ON moved.run_id = rollout.run_id AND moved.rollout_id = rollout.rollout_id
+    WHERE rollout.group_id IS NOT NULL
+        AND coalesce(rollout.purpose, 'train') = 'train'
+        AND coalesce(rollout.relation, '') <> 'subagent'
+),
+size AS (
+    SELECT
+        run_id, group_id, min(step) AS step, count(DISTINCT place) AS members, count(DISTINCT task_id) AS tasks,
+        min(task_id) AS first_task, max(task_id) AS last_task
+    FROM member
+    GROUP BY run_id, group_id
 ),
 -- Credits that we derived follow a written rule of their own; of imported ones the run's rule is asked.
 baseline AS (
