@@ -1,9 +1,9 @@
 //! `generate`: writes a seeded run of a given size as a folder in the exchange format.
 
+use std::error::Error;
 use std::path::PathBuf;
 
 use clap::Args;
-use rollbook_testing::Result;
 use rollbook_testing::generate::write::{Format, write_tables};
 use rollbook_testing::generate::{Generator, Options, Size};
 
@@ -37,7 +37,7 @@ pub(crate) struct Generate {
 }
 
 impl Generate {
-    pub(crate) fn run(self) -> Result<()> {
+    pub(crate) fn run(self) -> Result<(), Box<dyn Error>> {
         let mut options = Options::of(self.size);
         options.seed = self.seed.unwrap_or(options.seed);
         options.groups = self.groups.unwrap_or(options.groups);
@@ -51,7 +51,7 @@ impl Generate {
 }
 
 /// Says what went wrong.
-pub(crate) fn report(error: &rollbook_testing::Error) {
+pub(crate) fn report(error: &dyn Error) {
     note(&format_args!("error: {error}"));
 }
 

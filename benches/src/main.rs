@@ -1,5 +1,6 @@
 //! Is it fast? The generator of workloads; one file a question follows beside this one.
 
+mod append;
 mod generate;
 
 use std::process::ExitCode;
@@ -16,17 +17,19 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Append(append::Append),
     Generate(generate::Generate),
 }
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
+        Command::Append(command) => command.run(),
         Command::Generate(command) => command.run(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            generate::report(&error);
+            generate::report(error.as_ref());
             ExitCode::FAILURE
         }
     }

@@ -13,7 +13,7 @@ use crate::error::Result;
 /// The lake to work on.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct LakeArgs {
-    /// Lake: a folder or s3://bucket/prefix (AWS_* variables hold keys and endpoint)
+    /// Lake: a folder or an s3 URL (AWS_* variables hold keys and endpoint)
     #[arg(long, env = "ROLLBOOK_LAKE", value_name = "LAKE")]
     pub(crate) lake: String,
 }
@@ -49,7 +49,10 @@ impl ReadArgs {
     /// Opens a session on the lake at the snapshot.
     pub(crate) async fn session(&self) -> Result<Session> {
         let lake = self.lake.open().await?;
-        Ok(Session::open(&lake, self.at, self.memory.options()).await?)
+        let session = Session::open(&lake, self.at, self.memory.options()).await?;
+        // Every check is a table: SELECT * FROM audit('token/prefix').
+        rollbook_audit::register(&session)?;
+        Ok(session)
     }
 }
 

@@ -29,7 +29,7 @@ manifest.json is written last: a folder without it is not a finished export.")]
 pub(crate) struct Arguments {
     /// Build: its name (the newest of it) or id
     build: String,
-    /// Folder or s3://bucket/prefix
+    /// Folder or an s3 URL
     dest: String,
     #[command(flatten)]
     read: ReadArgs,

@@ -74,7 +74,9 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode> {
         TextFormat::Table => show(&report, arguments.dry_run)?,
         TextFormat::Json => line(&as_json(&report, arguments.dry_run).to_string())?,
     }
-    Ok(ExitCode::SUCCESS)
+    // A source that gave nothing but rejects did not do what was asked.
+    let nothing = report.rejected > 0 && report.tables.values().all(|count| count.read == 0);
+    Ok(if nothing { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 fn show(report: &ImportReport, dry_run: bool) -> Result<()> {

@@ -9,7 +9,7 @@ use crate::error::{CommandError, Result};
 use crate::lake::options;
 use crate::output::{line, plain};
 
-/// Make a lake in a folder or at s3://bucket/prefix
+/// Make a lake in a folder or at an s3 URL
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   rollbook init my-lake
@@ -17,7 +17,7 @@ use crate::output::{line, plain};
 
 The store must honour create-if-absent (PUT with If-None-Match: *): init proves it with a probe object and refuses otherwise.")]
 pub(crate) struct Arguments {
-    /// Folder or s3://bucket/prefix; ROLLBOOK_LAKE when left out
+    /// Folder or an s3 URL
     #[arg(value_name = "LAKE", env = "ROLLBOOK_LAKE")]
     lake: Option<String>,
     /// The same, as the other commands spell it

@@ -29,7 +29,7 @@ use crate::error::Result;
 pub(crate) enum Command {
     /// Walk the whole way on a small real run: import, audit, reward, credit, build, export
     Quickstart(quickstart::Arguments),
-    /// Make a lake in a folder or at s3://bucket/prefix
+    /// Make a lake in a folder or at an s3 URL
     Init(init::Arguments),
     /// Read files of another system, or the exchange format, into the lake
     Import(import::Arguments),

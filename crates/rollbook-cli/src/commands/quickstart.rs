@@ -56,14 +56,18 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode> {
         }
         step.run().await?;
     }
-    line(&format!(
-        "\nWhat to try next:
-  rollbook sql --lake {lake}                                     a prompt over the same lake
-  rollbook checks token/prefix                                   what the audit's first finding means
-  rollbook functions grpo                                        the credit's rules, written out
-  rollbook credit dr_grpo --reward verifier_value --lake {lake}  another credit, no rollout rerun
-  rollbook import tables YOUR-RUN/ --lake {lake}                 your own rollouts (rollbook schema calls)"
-    ))?;
+    let next = [
+        (format!("rollbook sql --lake {lake}"), "a prompt over the same lake"),
+        ("rollbook checks token/prefix".to_owned(), "what the audit's first finding means"),
+        ("rollbook functions grpo".to_owned(), "the credit's rules, written out"),
+        (format!("rollbook credit dr_grpo --reward verifier_value --lake {lake}"), "another credit, no rollout rerun"),
+        (format!("rollbook import tables YOUR-RUN/ --lake {lake}"), "your own rollouts: rollbook schema calls"),
+    ];
+    let width = next.iter().map(|(command, _)| command.len()).max().unwrap_or_default();
+    line("\nWhat to try next:")?;
+    for (command, why) in next {
+        line(&format!("  {command:<width$}  {why}"))?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -66,7 +66,7 @@ fn read(file: &PathBuf) -> Result<String> {
 
 async fn prompt(session: &Session, format: Format, shape: &TableShape) -> Result<()> {
     let config = Config::builder().auto_add_history(false).build();
-    let mut editor: Editor<(), FileHistory> = Editor::with_history(config, FileHistory::new()).map_err(no_prompt)?;
+    let mut editor: Editor<(), FileHistory> = Editor::with_history(config, FileHistory::new()).map_err(|error| no_prompt(&error))?;
     note(&format!(
         "snapshot {} of {}; statements end with ;  \\d lists tables, \\q leaves",
         session.snapshot().n,
@@ -82,7 +82,7 @@ async fn prompt(session: &Session, format: Format, shape: &TableShape) -> Result
                 continue;
             }
             Err(ReadlineError::Eof) => return Ok(()),
-            Err(error) => return Err(no_prompt(error)),
+            Err(error) => return Err(no_prompt(&error)),
         };
         match text.trim() {
             "\\q" | "quit" | "exit" if statement.is_empty() => return Ok(()),
@@ -111,6 +111,6 @@ async fn prompt(session: &Session, format: Format, shape: &TableShape) -> Result
     }
 }
 
-fn no_prompt(error: ReadlineError) -> CommandError {
+fn no_prompt(error: &ReadlineError) -> CommandError {
     CommandError::unavailable(format!("the prompt failed: {error}"))
 }

@@ -17,7 +17,7 @@ use crate::output::{line, plain};
 
 Exit status: 0 all files are as the manifest says, 1 one is not.")]
 pub(crate) struct Arguments {
-    /// Folder or s3://bucket/prefix of an export
+    /// Folder or an s3 URL of an export
     dest: String,
 }
 

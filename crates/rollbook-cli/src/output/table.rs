@@ -2,7 +2,7 @@
 
 use arrow::array::RecordBatch;
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
-use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Width};
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, TableComponent, Width};
 use datafusion::execution::SendableRecordBatchStream;
 use futures::TryStreamExt;
 
@@ -56,6 +56,10 @@ fn add_rows(table: &mut Table, batch: &RecordBatch, most: usize) -> Result<()> {
 fn empty(names: &[String]) -> Table {
     let mut table = Table::new();
     table.load_preset(UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic).set_header(names);
+    // One rule below the header; rows stand close, so that more of them fit a screen.
+    for lines in [TableComponent::HorizontalLines, TableComponent::MiddleIntersections] {
+        table.remove_style(lines);
+    }
     if table.width().is_none() {
         table.set_width(WIDTH_WITHOUT_TERMINAL);
     }

@@ -34,7 +34,7 @@ impl Accumulator for ExactAccumulator {
         let values = only(values)?;
         match values.data_type() {
             DataType::Int64 => {
-                values.as_primitive::<Int64Type>().iter().flatten().for_each(|v| self.sum.add_integer(v))
+                values.as_primitive::<Int64Type>().iter().flatten().for_each(|v| self.sum.add_integer(v));
             }
             DataType::Float64 => values.as_primitive::<Float64Type>().iter().flatten().for_each(|v| self.sum.add(v)),
             other => return internal_err!("an exact sum over {other}"),

@@ -5,10 +5,13 @@ use futures::TryStreamExt;
 use futures::stream::BoxStream;
 use object_store::path::Path;
 use parquet::arrow::ProjectionMask;
-use parquet::arrow::async_reader::{ParquetObjectReader, ParquetRecordBatchStreamBuilder};
+use parquet::arrow::async_reader::ParquetRecordBatchStreamBuilder;
 use rollbook_lake::{DataFile, Lake};
 
 use crate::error::{Error, Result};
+
+#[expect(deprecated, reason = "the reader that replaces it is to be written by each caller; this one does what is needed")]
+type Reader = parquet::arrow::async_reader::ParquetObjectReader;
 
 /// Whether a file may hold rows of a run.
 pub(super) fn may_hold_run(file: &DataFile, run: &str) -> bool {
@@ -28,7 +31,7 @@ pub(super) async fn stream(
     batch_rows: usize,
 ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
     let store = lake.store();
-    let reader = ParquetObjectReader::new(store, Path::from(file.path.as_str())).with_file_size(file.size);
+    let reader = Reader::new(store, Path::from(file.path.as_str())).with_file_size(file.size);
     let builder = ParquetRecordBatchStreamBuilder::new(reader).await.map_err(|error| unreadable(file, error))?;
     let mask = match columns {
         Some(columns) => ProjectionMask::columns(builder.parquet_schema(), columns.iter().copied()),

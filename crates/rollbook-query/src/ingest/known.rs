@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{ArrayRef, NullArray, RecordBatch};
 use futures::TryStreamExt;
 use rollbook_lake::{DataFile, Lake};
 use rollbook_schema::Table;
@@ -112,11 +112,16 @@ impl Identity {
         Self { table, key, content }
     }
 
-    /// The digests of each row's key and content.
-    pub(super) fn digests(&self, batch: &RecordBatch) -> Result<Vec<(Short, Short)>> {
+    /// The digests of each row's key and content: of a keyed row column by column, else of all columns at once.
+    pub(super) fn digests(&self, batch: &RecordBatch) -> Result<Vec<(Short, Vec<Short>)>> {
         let keys = row_digests(batch, &self.key)?;
-        let contents = row_digests(batch, &self.content)?;
-        Ok(keys.iter().zip(&contents).map(|(key, content)| (short(key), short(content))).collect())
+        let columns = if self.table.keyed {
+            self.content.iter().map(|column| row_digests(batch, &[*column])).collect::<Result<Vec<_>>>()?
+        } else {
+            vec![row_digests(batch, &self.content)?]
+        };
+        let content = |row: usize| columns.iter().map(|digests| short(&digests[row])).collect();
+        Ok(keys.iter().enumerate().map(|(row, key)| (short(key), content(row))).collect())
     }
 
     fn columns(&self) -> Vec<&'static str> {
@@ -156,16 +161,32 @@ fn short(digest: &[u8; 32]) -> Short {
     short
 }
 
+/// The digest of a column that is null.
+fn null_digest() -> Result<Short> {
+    let batch = RecordBatch::try_from_iter([("null", Arc::new(NullArray::new(1)) as ArrayRef)])?;
+    Ok(row_digests(&batch, &["null"])?.first().map(short).unwrap_or_default())
+}
+
 #[derive(Debug, Default)]
 struct Seen {
-    contents: Vec<Short>,
+    contents: Vec<Vec<Short>>,
     revision: i64,
+}
+
+impl Seen {
+    /// Whether a row adds nothing: an equal one is there, or, for a keyed row, all that it says the newest says too.
+    fn covers(&self, content: &[Short], null: Short) -> bool {
+        self.contents.iter().any(|seen| {
+            seen.iter().zip(content).all(|(seen, new)| seen == new || (content.len() > 1 && *new == null))
+        })
+    }
 }
 
 /// What the lake holds in the files that incoming rows could repeat.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     rows: HashMap<Short, Seen>,
+    null: Short,
 }
 
 /// What to do with a row.
@@ -185,7 +206,7 @@ impl Known {
         files: &[Arc<DataFile>],
         ranges: &Ranges,
     ) -> Result<Self> {
-        let mut known = Self::default();
+        let mut known = Self { rows: HashMap::new(), null: null_digest()? };
         let columns = identity.columns();
         for file in files.iter().filter(|file| ranges.touch(file)) {
             let mut stream = files::stream(lake, file, Some(&columns), 1024).await?;
@@ -199,7 +220,7 @@ impl Known {
         Ok(known)
     }
 
-    fn see(&mut self, identity: &Identity, key: Short, content: Short, revision: i64) {
+    fn see(&mut self, identity: &Identity, key: Short, content: Vec<Short>, revision: i64) {
         let seen = self.rows.entry(key).or_default();
         if !identity.table.keyed {
             seen.contents.push(content);
@@ -216,9 +237,9 @@ impl Known {
     }
 
     /// Judges a row of the import; rows of the same import never make each other known.
-    pub(super) fn judge(&self, key: Short, content: Short) -> Verdict {
+    pub(super) fn judge(&self, key: Short, content: &[Short]) -> Verdict {
         match self.rows.get(&key) {
-            Some(seen) if seen.contents.contains(&content) => Verdict::Known,
+            Some(seen) if seen.covers(content, self.null) => Verdict::Known,
             Some(seen) => Verdict::New(seen.revision + 1),
             None => Verdict::New(1),
         }

@@ -120,7 +120,7 @@ pub async fn import(
     options: &IngestOptions,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<ImportReport> {
-    let source_digest = importer.source_digest(paths)?;
+    let source_digest = digest_with_run(&importer.source_digest(paths)?, options.run_id.as_deref());
     let import_id = import_id(&source_digest);
     let head = lake.snapshot().await?;
     if let Some(n) = lake.source_entry(&source_digest).await? {
@@ -153,7 +153,9 @@ pub async fn import(
     let intent = Intent {
         kind: Kind::Append,
         reason: format!("import {}", importer.name()),
-        source_digest: Some(source_digest.clone()),
+        // A source of which no row went in may be tried again, once what it lacks is there.
+        source_digest: (report.rejected == 0 || report.tables.values().any(|count| count.read > 0))
+            .then(|| source_digest.clone()),
         import_id: Some(import_id.clone()),
         derivation_id: None,
     };
@@ -174,6 +176,14 @@ pub async fn import(
         Outcome::Nothing => return Err(Error::corrupt("an import prepared no entry")),
     }
     Ok(report)
+}
+
+/// The same rows under another run are another import.
+fn digest_with_run(digest: &str, run_id: Option<&str>) -> String {
+    match run_id {
+        Some(run_id) => rollbook_schema::digest::bytes_digest(format!("{digest}\n{run_id}").as_bytes()),
+        None => digest.to_owned(),
+    }
 }
 
 fn import_id(source_digest: &str) -> String {

@@ -1,4 +1,4 @@
-//! Fills run_id, step and group_id below rollouts, from what the source and the lake know.
+//! Fills `run_id`, `step` and `group_id` below rollouts, from what the source and the lake know.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use rollbook_schema::Table;
 use super::files;
 use crate::error::Result;
 
-/// Tables whose step and group_id are those of their rollout.
+/// Tables whose `step` and `group_id` are those of their rollout.
 const FILLED: [&str; 7] =
     ["calls", "call_payloads", "token_signals", "environment_records", "scores", "credits", "exclusions"];
 
-/// Whether a table's step and group_id are filled from its rollout.
+/// Whether a table's `step` and `group_id` are filled from its rollout.
 pub(super) fn is_filled(table: &str) -> bool {
     FILLED.contains(&table)
 }
@@ -82,7 +82,7 @@ impl<'a> Resolver<'a> {
                     .or(last)
             })
             .collect();
-        let known = BooleanArray::from_iter((0..filled.len()).map(|row| Some(filled.is_valid(row))));
+        let known: BooleanArray = (0..filled.len()).map(|row| Some(filled.is_valid(row))).collect();
         let batch = replace(batch, "run_id", Arc::new(filled))?;
         let unknown = arrow::compute::not(&known)?;
         let part = |mask: &BooleanArray| -> Result<Option<RecordBatch>> {
@@ -158,7 +158,7 @@ impl<'a> Resolver<'a> {
         Ok(if runs.len() == 1 { runs.pop_first() } else { None })
     }
 
-    /// Fills step and group_id from the rollout; returns also whether a row's rollout is unknown to source and lake.
+    /// Fills `step` and `group_id` from the rollout; returns also whether a row's rollout is unknown to source and lake.
     pub(super) async fn places(&mut self, table: &Table, batch: RecordBatch) -> Result<(RecordBatch, bool)> {
         if !is_filled(&table.name) {
             return Ok((batch, false));
@@ -226,13 +226,10 @@ impl<'a> Resolver<'a> {
                 let (runs, rollouts) = (text(&batch, "run_id"), text(&batch, "rollout_id"));
                 let (groups, steps) = (text(&batch, "group_id"), long(&batch, "step"));
                 let revisions = long(&batch, "revision");
-                for row in (0..batch.num_rows()).filter(|&row| value(runs, row) == Some(run)) {
-                    let Some(rollout) = value(rollouts, row) else {
-                        continue;
-                    };
+                rows.extend((0..batch.num_rows()).filter(|&row| value(runs, row) == Some(run)).filter_map(|row| {
                     let place = Place { step: number(steps, row), group_id: value(groups, row).map(str::to_owned) };
-                    rows.push((number(revisions, row).unwrap_or_default(), rollout.to_owned(), place));
-                }
+                    Some((number(revisions, row).unwrap_or_default(), value(rollouts, row)?.to_owned(), place))
+                }));
             }
         }
         rows.sort_by_key(|(revision, _, _)| *revision);

@@ -192,7 +192,7 @@ impl Spooler<'_> {
         let mut rows_of: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
         for row in 0..batch.num_rows() {
             let place = (number(steps, row), value(groups, row).map(str::to_owned));
-            let next = u32::try_from(self.places.len()).map_err(|error| too_many(&error))?;
+            let next = u32::try_from(self.places.len()).map_err(too_many)?;
             let place = *self.places.entry(place).or_insert(next);
             let key = (value(runs, row).unwrap_or_default().to_owned(), value(rollouts, row).map(str::to_owned));
             let seen = self.variants.entry(key).or_default();
@@ -200,7 +200,7 @@ impl Spooler<'_> {
                 seen.push(place);
                 seen.len() - 1
             });
-            rows_of.entry(variant).or_default().push(u32::try_from(row).map_err(|error| too_many(&error))?);
+            rows_of.entry(variant).or_default().push(u32::try_from(row).map_err(too_many)?);
         }
         let whole = rows_of.len() == 1;
         let mut parts = Vec::with_capacity(rows_of.len());
@@ -240,7 +240,7 @@ impl Spooler<'_> {
 
     /// Adds the arrival column.
     fn number(&mut self, batch: &RecordBatch) -> Result<RecordBatch> {
-        let rows = i64::try_from(batch.num_rows()).map_err(|error| too_many(&error))?;
+        let rows = i64::try_from(batch.num_rows()).map_err(too_many)?;
         let arrival: ArrayRef = Arc::new(Int64Array::from_iter_values(self.arrived..self.arrived + rows));
         self.arrived += rows;
         let mut fields: Vec<_> = batch.schema().fields().iter().cloned().collect();
@@ -327,7 +327,7 @@ fn rejected(reject: &Reject) -> Error {
     }
 }
 
-fn too_many(error: &std::num::TryFromIntError) -> Error {
+fn too_many(error: std::num::TryFromIntError) -> Error {
     Error::new(ErrorKind::Unsupported, format!("too many rows for one import: {error}"))
 }
 

@@ -1,14 +1,14 @@
 //! The import's last stages: known rows out, revisions in, files up, and again what a lost race changed.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, BooleanArray, Int64Array, RecordBatch};
+use arrow::array::{ArrayRef, BooleanArray, Int64Array, RecordBatch};
 use arrow::compute::filter_record_batch;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use rollbook_lake::codec::{Decoder, Encoder, needs_rebase, rebase_rollout};
-use rollbook_lake::{Change, DataFile, Lake, Snapshot, TableWriter};
+use rollbook_lake::{Change, DataFile, Snapshot, TableWriter};
 use rollbook_schema::Table;
 
 use super::known::{Identity, Known, Ranges, Verdict};
@@ -120,7 +120,7 @@ impl Publish<'_> {
         count: &mut TableCount,
     ) -> Result<Vec<DataFile>> {
         let mut stage =
-            Stage { table, identity, known, writer: self.lake.writer(table), revisions: HashMap::new(), count };
+            Stage { table, identity, known, writer: self.lake.writer(table), count };
         let mut rollout = Rollout::default();
         while let Some(batch) = rows.try_next().await? {
             if table.name == "calls" {
@@ -227,7 +227,6 @@ struct Stage<'a> {
     identity: &'a Identity,
     known: &'a Known,
     writer: TableWriter,
-    revisions: HashMap<[u8; 16], i64>,
     count: &'a mut TableCount,
 }
 
@@ -257,10 +256,7 @@ impl Stage<'_> {
         }
         if keep.iter().any(|keep| keep.true_count() < keep.len()) {
             let left = encode_again(self.table, rows, &keep)?;
-            return match left.is_empty() {
-                true => Ok(()),
-                false => self.put(&rebase_rollout(&left)?).await,
-            };
+            return if left.is_empty() { Ok(()) } else { self.put(&rebase_rollout(&left)?).await };
         }
         if needs_rebase(rows)? {
             return self.put(&rebase_rollout(rows)?).await;
@@ -275,7 +271,7 @@ impl Stage<'_> {
         let mut keep = Vec::with_capacity(batch.num_rows());
         let mut revisions = Vec::with_capacity(batch.num_rows());
         for (key, content) in self.identity.digests(batch)? {
-            match self.known.judge(key, content) {
+            match self.known.judge(key, &content) {
                 Verdict::Known => {
                     self.count.known += 1;
                     keep.push(false);
@@ -283,12 +279,7 @@ impl Stage<'_> {
                 }
                 Verdict::New(revision) => {
                     keep.push(true);
-                    // A key doubled within one import is kept, and its later row is the newer revision.
-                    let next = self.revisions.get(&key).map_or(revision, |last| last + 1);
-                    if self.table.keyed {
-                        self.revisions.insert(key, next);
-                    }
-                    revisions.push(next);
+                    revisions.push(revision);
                 }
             }
         }

@@ -7,28 +7,50 @@ use rollbook_lake::DataFile;
 use rollbook_schema::Table;
 use serde_json::Value;
 
-use super::{history_name, lake_table, put, view};
+use super::{lake_table, put, view};
 use crate::error::Result;
 use crate::session::Session;
 
 /// The name of a table with the hidden entry column, while its view is planned.
 const WITH_ENTRY: &str = "_with_entry";
 
-/// Shows of each key the rows with the highest revision; a key doubled within one import keeps both.
+/// Shows of each key the rows with the highest revision, of equal ones the latest entry's; a key doubled within one
+/// import keeps both. A rollout's first non-null step and group stand, whatever a later revision says.
 pub(super) async fn newest_revision(session: &Session, table: &'static Table) -> Result<Arc<dyn TableProvider>> {
-    if has_one_revision(&session.snapshot().table(&table.name).files) {
-        // Equal revisions everywhere: no key has two, and the plain scan is the view.
+    if !may_repeat(table, &session.snapshot().table(&table.name).files) {
         return Ok(Arc::new(lake_table(session, table)?));
     }
-    let sql = format!(
-        "SELECT {columns} FROM (
-            SELECT *, max(coalesce(revision, 0)) OVER (PARTITION BY {key}) AS _highest FROM {history}
-        ) WHERE coalesce(revision, 0) = _highest",
-        columns = columns(table),
-        key = table.key.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(", "),
-        history = history_name(table),
-    );
-    view(session, &sql).await
+    let schema = session.schema_provider()?;
+    put(&schema, WITH_ENTRY, Arc::new(lake_table(session, table)?.with_entry()))?;
+    let planned = view(session, &highest_revision(table)).await;
+    schema.deregister_table(WITH_ENTRY)?;
+    planned
+}
+
+fn highest_revision(table: &Table) -> String {
+    let key = table.key.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(", ");
+    let stands = |name: &str| table.name == "rollouts" && ["step", "group_id"].contains(&name);
+    let fields = table.logical();
+    let names = || fields.fields().iter().map(|field| field.name().as_str());
+    let firsts: String = names()
+        .filter(|name| stands(name))
+        .map(|name| {
+            format!(
+                ", first_value({name}) IGNORE NULLS OVER (PARTITION BY {key} ORDER BY _order
+                    ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) AS _first_{name}"
+            )
+        })
+        .collect();
+    let shown = names()
+        .map(|name| if stands(name) { format!("_first_{name} AS {}", quoted(name)) } else { quoted(name) })
+        .collect::<Vec<_>>()
+        .join(", ");
+    format!(
+        "SELECT {shown} FROM (
+            SELECT *, max(_order) OVER (PARTITION BY {key}) AS _highest{firsts}
+            FROM (SELECT *, coalesce(revision, 0) * 1000000000 + _entry AS _order FROM {WITH_ENTRY})
+        ) WHERE _order = _highest"
+    )
 }
 
 /// Shows the current rows of scores, rewards or credits.
@@ -90,13 +112,31 @@ fn quoted(name: &str) -> String {
     format!("\"{name}\"")
 }
 
-/// Whether the files' statistics prove that every row has the same revision.
-fn has_one_revision(files: &[Arc<DataFile>]) -> bool {
-    let mut revisions = files.iter().map(|file| revision_of(file));
-    match revisions.next() {
-        None => true,
-        Some(first) => first.is_some() && revisions.all(|revision| revision == first),
+/// Whether two files may hold the same key: unless one file is all there is, or the statistics of the last key column
+/// that has any keep the files apart.
+fn may_repeat(table: &Table, files: &[Arc<DataFile>]) -> bool {
+    if files.len() < 2 {
+        return files.iter().any(|file| revision_of(file).is_none());
     }
+    let Some(column) = table.key.last() else {
+        return true;
+    };
+    let mut ranges = Vec::with_capacity(files.len());
+    for file in files {
+        match range_of(file, column) {
+            Some(range) if revision_of(file).is_some() => ranges.push(range),
+            _ => return true,
+        }
+    }
+    ranges.sort();
+    ranges.windows(2).any(|pair| pair[1].0 <= pair[0].1)
+}
+
+/// The least and greatest text of a column, where the statistics have them and no row is null.
+fn range_of(file: &DataFile, column: &str) -> Option<(String, String)> {
+    let stats: Value = serde_json::from_str(&file.stats).ok()?;
+    let bound = |side: &str| stats[side][column].as_str().map(str::to_owned);
+    (stats["nullCount"][column].as_u64()? == 0).then_some((bound("minValues")?, bound("maxValues")?))
 }
 
 fn revision_of(file: &DataFile) -> Option<i64> {
