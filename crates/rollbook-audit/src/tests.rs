@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use futures::{StreamExt, TryStreamExt, stream};
 use rollbook_lake::{Lake, LakeOptions};
 use rollbook_query::ingest::{IngestOptions, import};
 use rollbook_query::{Session, SessionOptions};
@@ -43,15 +44,17 @@ fn values(report: &Report) -> Vec<Value> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_known_fault_is_found_and_its_repair_is_clean() {
-    let mut differences = Vec::new();
-    for case in faults::cases().unwrap() {
-        let report = audited(case.bad()).await;
-        differences.extend(case.differences_on_bad(&values(&report)));
-        if let Some(good) = case.good() {
-            differences.extend(case.differences_on_good(&values(&audited(good).await)));
-        }
-    }
-    assert!(differences.is_empty(), "{}", differences.join("\n"));
+    let judged = stream::iter(faults::cases().unwrap()).map(|case| {
+        tokio::spawn(async move {
+            let mut differences = case.differences_on_bad(&values(&audited(case.bad()).await));
+            if let Some(good) = case.good() {
+                differences.extend(case.differences_on_good(&values(&audited(good).await)));
+            }
+            differences
+        })
+    });
+    let differences: Vec<Vec<String>> = judged.buffer_unordered(2).try_collect().await.unwrap();
+    assert!(differences.concat().is_empty(), "{}", differences.concat().join("\n"));
 }
 
 async fn calculator() -> (TempDir, Lake) {

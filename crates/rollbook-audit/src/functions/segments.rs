@@ -118,7 +118,8 @@ pub(super) fn trained_spans() -> ScalarUDF {
             if let Some(items) = item(segments, row) {
                 let read = Row::read(&items, mask(masks, row)?)?;
                 let outputs = read.segments.iter().filter(|segment| segment.source == Source::Output);
-                let named = outputs.filter_map(|segment| Some((segment, segment.call.as_ref()?, segment.source_start?)));
+                let named =
+                    outputs.filter_map(|segment| Some((segment, segment.call.as_ref()?, segment.source_start?)));
                 let runs = named.flat_map(|(segment, call, origin)| {
                     read.trained_runs(segment).into_iter().map(move |run| (segment, call, origin, run))
                 });

@@ -77,12 +77,12 @@ fn scan(run: &str, keys: &[CallKey]) -> String {
     // Whole rollouts are read below the decoder, which needs their other calls; a call's name only helps above it.
     if let Some(rollouts) = rollouts.filter(|rollouts| rollouts.len() <= NAMED) {
         let names: Vec<String> = rollouts.into_iter().map(quoted).collect();
-        sql += &format!(" AND rollout_id IN ({})", names.join(", "));
+        sql = format!("{sql} AND rollout_id IN ({})", names.join(", "));
     }
     let calls: std::collections::BTreeSet<&str> = own().map(|key| key.call.as_str()).collect();
     if calls.len() <= NAMED {
         let names: Vec<String> = calls.into_iter().map(quoted).collect();
-        sql += &format!(" AND call_id IN ({})", names.join(", "));
+        sql = format!("{sql} AND call_id IN ({})", names.join(", "));
     }
     sql
 }

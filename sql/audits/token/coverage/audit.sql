@@ -5,14 +5,17 @@
 -- @outcome violation
 -- @needs samples.segments, exclusions, calls.output_len
 -- @examined
---   SELECT run_id, count(*) AS examined FROM (
---     SELECT named.run_id, named.build_id, call.call_id
---     FROM (SELECT DISTINCT run_id, build_id, rollout_id FROM (
---       SELECT run_id, build_id, rollout_id FROM samples
---       UNION ALL SELECT run_id, build_id, rollout_id FROM exclusions)) AS named
---     JOIN calls AS call ON call.run_id = named.run_id AND call.rollout_id = named.rollout_id
---     WHERE call.output_len > 0
---   ) GROUP BY run_id
+--   SELECT call.run_id, count(*) AS examined
+--   FROM (
+--     SELECT DISTINCT run_id, build_id, rollout_id FROM (
+--       SELECT run_id, build_id, coalesce(segment['rollout_id'], rollout_id) AS rollout_id
+--       FROM (SELECT run_id, build_id, rollout_id, unnest(segments) AS segment FROM samples)
+--       UNION ALL
+--       SELECT run_id, build_id, rollout_id FROM exclusions
+--     )
+--   ) AS named
+--   JOIN calls AS call ON call.run_id = named.run_id AND call.rollout_id = named.rollout_id
+--   WHERE call.output_len > 0 GROUP BY call.run_id
 -- @undeclared
 --   SELECT run_id, build_id, 'samples.segments' AS missing,
 --       concat('say of which call each token of a row comes; ', count(*), ' rows do not') AS remedy
