@@ -88,9 +88,15 @@ impl Log {
             start = self.newest_state(n).await?;
         }
         let first = start.as_ref().map_or(0, |snapshot| snapshot.n + 1);
-        let entries = self.entries(first..=n).await?;
+        let entries = match self.entries(first..=n).await {
+            // The first entry that is missing is not the one that was asked for.
+            Err(error) if error.kind() == Kind::NotFound && self.entry(n).await?.is_none() => {
+                return Err(no_such_snapshot(n));
+            }
+            entries => entries?,
+        };
         let replayed = self.replay(start, &entries).await?;
-        replayed.ok_or_else(|| Error::new(Kind::NotFound, "there is no such snapshot").with("snapshot", n))
+        replayed.ok_or_else(|| no_such_snapshot(n))
     }
 
     /// Reads one entry; `None` where it does not exist yet.
@@ -104,13 +110,7 @@ impl Log {
 
     /// Reads a range of entries, oldest first; all of them must exist.
     pub(crate) async fn entries(&self, range: RangeInclusive<u64>) -> Result<Vec<Entry>> {
-        let entries = range.map(|n| async move {
-            self.entry(n).await?.ok_or_else(|| {
-                Error::new(Kind::NotFound, "there is no such snapshot")
-                    .with("snapshot", n)
-                    .with_remedy("`rollbook history` lists them")
-            })
-        });
+        let entries = range.map(|n| async move { self.entry(n).await?.ok_or_else(|| no_such_snapshot(n)) });
         gather(entries.collect(), CONCURRENT_GETS).await
     }
 
@@ -251,6 +251,12 @@ impl Log {
         };
         Ok(state::decode(&bytes, n, &self.lake_id).ok())
     }
+}
+
+fn no_such_snapshot(n: u64) -> Error {
+    Error::new(Kind::NotFound, "there is no such snapshot")
+        .with("snapshot", n)
+        .with_remedy("`rollbook history` lists them")
 }
 
 fn read_entry(bytes: &[u8], n: u64) -> Result<Entry> {
