@@ -16,8 +16,17 @@ pub(crate) fn root() -> PathBuf {
 }
 
 /// Returns the cargo that runs us.
+///
+/// What `cargo run` tells us about ourselves is taken out of its environment: build scripts look at it (ring's does), and
+/// would have everything above them built again whenever cargo is called from here instead of from a shell.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (name, _) in env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") || text == "OUT_DIR" {
+            command.env_remove(&name);
+        }
+    }
     command.current_dir(root());
     command
 }
