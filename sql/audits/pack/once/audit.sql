@@ -29,7 +29,7 @@ used AS (
                 concat('step ', coalesce(optimizer_step, step)), 'micro-batch ' || CAST(micro_batch AS VARCHAR),
                 'rank ' || CAST(rank AS VARCHAR),
                 concat('row ', row_index, ' from token ', span['row_start']))
-        )) AS uses
+        ) ORDER BY span['start']) AS uses
     FROM span
     GROUP BY run_id, build_id, coalesce(epoch, 0), span['call_id']
     HAVING count(*) > 1

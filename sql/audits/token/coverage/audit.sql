@@ -50,7 +50,7 @@ named AS (
     WHERE rollout_id IS NOT NULL
 ),
 accounted AS (
-    SELECT run_id, build_id, call_id, array_agg(named_struct('start', start, 'length', length)) AS spans
+    SELECT run_id, build_id, call_id, array_agg(named_struct('start', start, 'length', length) ORDER BY start) AS spans
     FROM (
         SELECT run_id, build_id, span['call_id'] AS call_id, span['start'] AS start, span['length'] AS length
         FROM (SELECT run_id, build_id, unnest(trained_spans(segments, action_mask)) AS span FROM samples)
