@@ -1,7 +1,5 @@
 //! The command line itself: help, output formats, what goes to stdout and what to stderr, exit statuses, quickstart.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::io::Read;
 use std::process::Stdio;
 
@@ -226,7 +224,10 @@ fn quickstart_walks_the_whole_way_from_any_folder() {
     assert!(told.contains("What to try next:"), "{told}");
     scratch.ok(&["verify", "quickstart-export"]);
     assert_eq!(scratch.number("quickstart-lake", "SELECT count(*) FROM calls"), 1335);
-    // Elsewhere, by a folder's name.
+    // Elsewhere, by a folder's name, and a second time.
+    scratch.ok(&["quickstart", "--dir", "deep/down"]);
     scratch.ok(&["quickstart", "--dir", "deep/down"]);
     scratch.ok(&["verify", "deep/down/quickstart-export"]);
+    scratch.ok(&["verify", "deep/down/quickstart-export-2"]);
+    assert_eq!(scratch.number("deep/down/quickstart-lake", "SELECT count(*) FROM calls"), 1335);
 }

@@ -20,17 +20,8 @@ fn eight_processes_import_into_one_run_and_every_call_arrives_once() {
     assert_eq!(parts.iter().map(BTreeSet::len).sum::<usize>(), 384 + SHARED);
     let lake = "s3://lakes/race";
     scratch.ok(&["init", lake]);
-    let children: Vec<_> = (0..PARTS)
-        .map(|part| {
-            let source = format!("part-{part}");
-            let mut command = scratch.command(&["import", "tables", &source, "--lake", lake]);
-            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
-        })
-        .collect();
-    for child in children {
-        let output = child.wait_with_output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    }
+    let sources: Vec<String> = (0..PARTS).map(|part| format!("part-{part}")).collect();
+    import_at_once(&scratch, lake, &sources);
     assert_eq!(scratch.snapshot(lake), 8);
     let calls = "SELECT count(*), count(DISTINCT call_id), sum(prompt_len), sum(output_len), \
                  count(*) FILTER (WHERE token_digest(prompt_token_ids) = prompt_digest), count(step), count(group_id) FROM calls";
@@ -51,6 +42,51 @@ fn eight_processes_import_into_one_run_and_every_call_arrives_once() {
     assert_eq!(report["snapshot"], 8);
     let read = scratch.python("read_tables.py", &[lake, "calls", "rollouts"]);
     assert_eq!((&read["calls"]["rows"], &read["rollouts"]["rows"]), (&json!(1335), &json!(384)));
+}
+
+/// Imports every source in a process of its own, all at once.
+fn import_at_once(scratch: &Scratch, lake: &str, sources: &[String]) {
+    let start = |source: &String| {
+        let mut command = scratch.command(&["import", "tables", source, "--lake", lake]);
+        command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let children: Vec<_> = sources.iter().map(start).collect();
+    for child in children {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
+fn one_source_imported_by_four_at_once_is_in_once() {
+    let scratch = Scratch::new();
+    calculator_run::write_tables(&scratch.path("run")).unwrap();
+    scratch.ok(&["init", "lake"]);
+    import_at_once(&scratch, "lake", &vec!["run".to_owned(); 4]);
+    assert_eq!(scratch.snapshot("lake"), 1);
+    assert_eq!(scratch.number("lake", "SELECT count(*) FROM calls"), 1335);
+    assert_eq!(scratch.number("lake", "SELECT count(*) FROM imports"), 1);
+}
+
+#[test]
+fn six_writers_of_one_rollout_make_six_revisions() {
+    let scratch = Scratch::new();
+    scratch.ok(&["init", "lake"]);
+    let sources: Vec<String> = (1..=6).map(|writer| format!("from-{writer}")).collect();
+    for source in &sources {
+        let rollout = format!(r#"{{"run_id":"r","rollout_id":"a","step":1,"termination_reason":"{source}"}}"#);
+        scratch.write(&format!("{source}/rollouts.jsonl"), rollout);
+    }
+    import_at_once(&scratch, "lake", &sources);
+    let history =
+        scratch.rows("lake", "SELECT revision, termination_reason AS by FROM rollouts_history ORDER BY revision");
+    let revisions: Vec<i64> = history.iter().map(|row| row["revision"].as_i64().unwrap()).collect();
+    assert_eq!(revisions, [1, 2, 3, 4, 5, 6]);
+    let writers: BTreeSet<&str> = history.iter().map(|row| row["by"].as_str().unwrap()).collect();
+    assert_eq!(writers.len(), 6);
+    // The newest is the current one.
+    let current = scratch.row("lake", "SELECT revision, termination_reason FROM rollouts");
+    assert_eq!(current, [history[5]["revision"].clone(), history[5]["by"].clone()]);
 }
 
 /// Writes the parts: each has its rollouts with all that hangs on them, and the run, its policy and its encoding.

@@ -49,7 +49,9 @@ impl fmt::Display for CommandError {
 /// Says on stderr what went wrong.
 #[expect(clippy::print_stderr, reason = "the one place where errors are shown")]
 pub(crate) fn report(error: &CommandError) -> ExitCode {
-    eprintln!("error: {}", plain(&error.message));
+    // A message's own lines stay lines; whatever else a terminal would obey is shown.
+    let lines: Vec<String> = error.message.lines().map(plain).collect();
+    eprintln!("error: {}", lines.join("\n  "));
     for hint in &error.hints {
         eprintln!("  try: {}", plain(hint));
     }
@@ -85,7 +87,7 @@ impl From<rollbook_query::Error> for CommandError {
     fn from(error: rollbook_query::Error) -> Self {
         use rollbook_query::ErrorKind as Kind;
         let status = match error.kind() {
-            Kind::Corrupt | Kind::Unavailable => STORE,
+            Kind::Corrupt | Kind::Unavailable | Kind::Denied => STORE,
             _ => USAGE,
         };
         Self { status, message: with_causes(&error), hints: Vec::new() }

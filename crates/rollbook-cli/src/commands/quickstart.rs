@@ -42,8 +42,7 @@ struct Step {
 pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode> {
     let dir = &arguments.dir;
     std::fs::create_dir_all(dir).map_err(|error| cannot_write(dir, &error))?;
-    let (data, lake, export) =
-        (place(dir, "quickstart-data"), place(dir, "quickstart-lake"), place(dir, "quickstart-export"));
+    let (data, lake, export) = (place(dir, "quickstart-data"), place(dir, "quickstart-lake"), free_export(dir));
     let again = Path::new(&lake).join("_rollbook").join("lake.json").exists();
     unpack(Path::new(&data))?;
     line(&format!(
@@ -154,6 +153,17 @@ fn quoted(word: &str) -> String {
     } else {
         format!("'{}'", word.replace('\'', "'\\''"))
     }
+}
+
+/// The first place for an export that is not taken: a second walk makes another build, and no export is overwritten.
+fn free_export(dir: &Path) -> String {
+    let mut export = place(dir, "quickstart-export");
+    let mut number = 2;
+    while Path::new(&export).exists() {
+        export = place(dir, &format!("quickstart-export-{number}"));
+        number += 1;
+    }
+    export
 }
 
 fn place(dir: &Path, name: &str) -> String {

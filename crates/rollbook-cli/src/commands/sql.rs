@@ -28,7 +28,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     read: ReadArgs,
     /// The statement
-    #[arg(short, long, value_name = "SQL", conflicts_with = "file")]
+    #[arg(short, long, value_name = "SQL", conflicts_with = "file", allow_hyphen_values = true)]
     command: Option<String>,
     /// A file with the statement, - for standard input
     #[arg(short, long, value_name = "FILE")]

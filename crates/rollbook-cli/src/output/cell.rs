@@ -53,8 +53,13 @@ pub(crate) fn cell(array: &dyn Array, row: usize) -> Result<String> {
 }
 
 fn float(value: f64) -> String {
-    let text = value.to_string();
-    if text.len() > 18 { format!("{value:e}") } else { text }
+    // Ordinary sizes are written out; only what would be a row of zeros gets an exponent.
+    let size = value.abs();
+    if size != 0.0 && size.is_finite() && !(1e-5..1e16).contains(&size) {
+        format!("{value:e}")
+    } else {
+        value.to_string()
+    }
 }
 
 fn shorten(text: &str) -> String {

@@ -3,12 +3,17 @@
 use std::io::{self, BufWriter, Write};
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, RecordBatch, StringBuilder};
+use arrow::array::{
+    Array, ArrayRef, ArrowPrimitiveType, AsArray, PrimitiveArray, RecordBatch, StringBuilder,
+};
 use arrow::csv::WriterBuilder as CsvBuilder;
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, FieldRef, Float32Type, Float64Type, Schema, SchemaRef};
+use arrow::error::ArrowError;
 use arrow::ipc::writer::StreamWriter;
 use arrow::json::LineDelimitedWriter;
-use arrow::json::writer::{EncoderOptions, LineDelimited, WriterBuilder, make_encoder};
+use arrow::json::writer::{
+    Encoder, EncoderFactory, EncoderOptions, LineDelimited, NullableEncoder, WriterBuilder, make_encoder,
+};
 use datafusion::execution::SendableRecordBatchStream;
 use futures::TryStreamExt;
 use parquet::arrow::ArrowWriter;
@@ -18,13 +23,58 @@ use parquet::file::properties::WriterProperties;
 use super::written;
 use crate::error::{CommandError, Result};
 
+/// Writes NaN and infinities as the quoted words that the exchange format reads: JSON has no such numbers, and a null would
+/// say that nothing is known.
+#[derive(Debug)]
+struct Floats;
+
+impl EncoderFactory for Floats {
+    fn make_default_encoder<'a>(
+        &self,
+        _field: &'a FieldRef,
+        array: &'a dyn Array,
+        _options: &'a EncoderOptions,
+    ) -> std::result::Result<Option<NullableEncoder<'a>>, ArrowError> {
+        let encoder: Box<dyn Encoder + 'a> = match array.data_type() {
+            DataType::Float32 => Box::new(FloatEncoder(array.as_primitive::<Float32Type>())),
+            DataType::Float64 => Box::new(FloatEncoder(array.as_primitive::<Float64Type>())),
+            _ => return Ok(None),
+        };
+        Ok(Some(NullableEncoder::new(encoder, array.nulls().cloned())))
+    }
+}
+
+struct FloatEncoder<'a, T: ArrowPrimitiveType>(&'a PrimitiveArray<T>);
+
+impl<T: ArrowPrimitiveType> Encoder for FloatEncoder<'_, T>
+where
+    T::Native: Into<f64> + serde::Serialize,
+{
+    fn encode(&mut self, row: usize, out: &mut Vec<u8>) {
+        let value = self.0.value(row);
+        let wide: f64 = value.into();
+        if wide.is_finite() {
+            // A number of its own width: 0.1 stays 0.1, whatever its neighbours in double are.
+            if let Ok(text) = serde_json::to_vec(&value) {
+                out.extend(text);
+            }
+        } else if wide.is_nan() {
+            out.extend_from_slice(b"\"NaN\"");
+        } else {
+            out.extend_from_slice(if wide > 0.0 { b"\"Infinity\"".as_slice() } else { b"\"-Infinity\"" });
+        }
+    }
+}
+
 fn stdout() -> BufWriter<io::Stdout> {
     BufWriter::with_capacity(1 << 20, io::stdout())
 }
 
 pub(super) async fn ndjson(mut stream: SendableRecordBatchStream) -> Result<()> {
-    let mut writer: LineDelimitedWriter<_> =
-        WriterBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(stdout());
+    let mut writer: LineDelimitedWriter<_> = WriterBuilder::new()
+        .with_explicit_nulls(true)
+        .with_encoder_factory(Arc::new(Floats))
+        .build::<_, LineDelimited>(stdout());
     while let Some(batch) = stream.try_next().await? {
         if let Err(error) = writer.write(&batch) {
             return pipe(error);
@@ -110,7 +160,7 @@ fn flat(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
 }
 
 fn json_text(field: &Arc<Field>, column: &ArrayRef) -> Result<ArrayRef> {
-    let options = EncoderOptions::default().with_explicit_nulls(true);
+    let options = EncoderOptions::default().with_explicit_nulls(true).with_encoder_factory(Arc::new(Floats));
     let mut encoder = make_encoder(field, column.as_ref(), &options)?;
     let mut texts = StringBuilder::new();
     let mut buffer = Vec::new();

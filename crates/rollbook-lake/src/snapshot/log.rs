@@ -90,9 +90,7 @@ impl Log {
         let first = start.as_ref().map_or(0, |snapshot| snapshot.n + 1);
         let entries = match self.entries(first..=n).await {
             // The first entry that is missing is not the one that was asked for.
-            Err(error) if error.kind() == Kind::NotFound && self.entry(n).await?.is_none() => {
-                return Err(no_such_snapshot(n));
-            }
+            Err(_) if self.entry(n).await?.is_none() => return Err(no_such_snapshot(n)),
             entries => entries?,
         };
         let replayed = self.replay(start, &entries).await?;
@@ -254,7 +252,7 @@ impl Log {
 }
 
 fn no_such_snapshot(n: u64) -> Error {
-    Error::new(Kind::NotFound, "there is no such snapshot")
+    Error::new(Kind::Invalid, "there is no such snapshot")
         .with("snapshot", n)
         .with_remedy("`rollbook history` lists them")
 }

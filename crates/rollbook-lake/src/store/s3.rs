@@ -6,6 +6,8 @@ use std::time::Duration;
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::{BackoffConfig, ClientOptions, RetryConfig};
 
+use url::Url;
+
 use crate::error::{Error, Kind, Result};
 
 /// One request, its body included. Files go up in parts of 8 MiB and come down in ranges, so this is generous.
@@ -35,6 +37,7 @@ pub(super) fn build(bucket: &str, env: &BTreeMap<String, String>) -> Result<Amaz
     let allow_http = flag(set("AWS_ALLOW_HTTP"), "AWS_ALLOW_HTTP")?
         || endpoint.is_some_and(|endpoint| endpoint.to_ascii_lowercase().starts_with("http://"));
     if let Some(endpoint) = endpoint {
+        check_endpoint(endpoint)?;
         builder = builder.with_endpoint(endpoint.trim_end_matches('/'));
     }
     builder
@@ -63,6 +66,18 @@ pub(super) fn build(bucket: &str, env: &BTreeMap<String, String>) -> Result<Amaz
                 .with("cause", &source)
                 .with_source(source)
         })
+}
+
+/// An endpoint that is no URL makes the client panic at its first request.
+fn check_endpoint(endpoint: &str) -> Result<()> {
+    let is_usable = Url::parse(endpoint)
+        .is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.host_str().is_some_and(|host| !host.is_empty()));
+    if is_usable {
+        return Ok(());
+    }
+    Err(Error::new(Kind::Unavailable, "the S3 endpoint is no URL")
+        .with("endpoint", endpoint)
+        .with_remedy("write it with its scheme, such as http://127.0.0.1:8333"))
 }
 
 /// Settings handled by hand, since several names mean one thing.

@@ -191,10 +191,15 @@ impl Build<'_> {
         drop(rows);
         if plan.is_empty() {
             return Err(Error::invalid(format!(
-                "recipe {} plans nothing: run {} has no call with exact tokens and a credit at snapshot {}",
+                "recipe {} plans nothing: run {} has no call with exact tokens and a credit at snapshot {}{}",
                 self.recipe.name(),
                 self.run,
-                session.snapshot().n
+                session.snapshot().n,
+                if self.options.accept_assumed {
+                    ""
+                } else {
+                    "; ids or logprobs given without saying where from train with --accept-assumed only"
+                }
             )));
         }
         let sql = format!("SELECT {} FROM calls WHERE run_id = {}", facts::COLUMNS.join(", "), quoted(&self.run));

@@ -88,7 +88,7 @@ pub async fn export(session: &Session, build: &str, dest: &str, options: &Export
     let build = find_build(session, build).await?;
     if build.accept_assumed && !options.accept_assumed {
         return Err(Error::invalid(format!(
-            "build {} holds assumed tokens, whose source did not say where they come from: accept them to export it",
+            "build {} holds assumed tokens, whose source did not say where they come from: give --accept-assumed to export it",
             build.id
         )));
     }

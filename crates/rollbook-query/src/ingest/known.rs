@@ -174,7 +174,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Whether a row adds nothing: an equal one is there, or, for a keyed row, all that it says the newest says too.
+    /// Whether a row adds nothing: an equal one is there, or, for a keyed row, one revision says all that it says.
     fn covers(&self, content: &[Short], null: Short) -> bool {
         self.contents.iter().any(|seen| {
             seen.iter().zip(content).all(|(seen, new)| seen == new || (content.len() > 1 && *new == null))
@@ -207,6 +207,10 @@ impl Known {
         ranges: &Ranges,
     ) -> Result<Self> {
         let mut known = Self { rows: HashMap::new(), null: null_digest()? };
+        // A reject belongs to its import: the same fault in two sources is two rejects.
+        if identity.table.name == "rejects" {
+            return Ok(known);
+        }
         let columns = identity.columns();
         for file in files.iter().filter(|file| ranges.touch(file)) {
             let mut stream = files::stream(lake, file, Some(&columns), 1024).await?;
@@ -222,12 +226,9 @@ impl Known {
 
     fn see(&mut self, identity: &Identity, key: Short, content: Vec<Short>, revision: i64) {
         let seen = self.rows.entry(key).or_default();
-        if !identity.table.keyed {
-            seen.contents.push(content);
-        } else if revision >= seen.revision {
-            // A keyed row is compared with what the table shows: its newest revision.
-            seen.revision = revision;
-            seen.contents = vec![content];
+        seen.contents.push(content);
+        if identity.table.keyed {
+            seen.revision = seen.revision.max(revision);
         }
     }
 

@@ -141,18 +141,22 @@ impl<'a> Resolver<'a> {
     }
 
     /// The run for rows that nothing else places: the only run of the source, else the only run of the lake.
-    pub(super) async fn only_run(&self) -> Result<Option<String>> {
+    pub(super) fn only_run(&self) -> Result<Option<String>> {
         let mut runs = self.runs.iter();
         match (runs.next(), runs.next()) {
             (Some(run), None) => return Ok(Some(run.clone())),
             (Some(_), Some(_)) => return Ok(None),
             (None, _) => {}
         }
+        // Files of the tables below runs hold one run each, so that their ranges name it without a read.
         let mut runs = BTreeSet::new();
-        for file in &self.head.table("runs").files {
-            for batch in files::read(self.lake, file, &["run_id"]).await? {
-                let column = text(&batch, "run_id").cloned();
-                runs.extend((0..batch.num_rows()).filter_map(|row| value(column.as_ref(), row).map(str::to_owned)));
+        for file in self.head.tables().flat_map(|(_, state)| &state.files) {
+            match &file.run_id {
+                Some((least, greatest)) if least == greatest => {
+                    runs.insert(least.clone());
+                }
+                Some(_) => return Ok(None),
+                None => {}
             }
         }
         Ok(if runs.len() == 1 { runs.pop_first() } else { None })

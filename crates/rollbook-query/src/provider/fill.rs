@@ -27,10 +27,13 @@ pub(super) fn filled_columns(table: &Table) -> &'static [&'static str] {
 }
 
 /// A rollout's first step and group that are not null stand.
+///
+/// They have names of their own: a filter on the filled column is pushed below the join by name, and would there read the
+/// stored column alone.
 const FIRST: &str = "
 SELECT run_id, rollout_id,
-       first_value(step ORDER BY revision) FILTER (WHERE step IS NOT NULL) AS step,
-       first_value(group_id ORDER BY revision) FILTER (WHERE group_id IS NOT NULL) AS group_id
+       first_value(step ORDER BY revision) FILTER (WHERE step IS NOT NULL) AS first_step,
+       first_value(group_id ORDER BY revision) FILTER (WHERE group_id IS NOT NULL) AS first_group_id
 FROM rollouts_history GROUP BY run_id, rollout_id";
 
 /// Scans a table some of whose files are unresolved.
@@ -105,7 +108,7 @@ async fn filled(
     let output = columns.iter().map(|name| {
         let own = Expr::Column(Column::new(Some("stored"), name));
         if columns_filled.contains(&name.as_str()) {
-            coalesce(vec![own, Expr::Column(Column::new(Some("first"), name))]).alias(name)
+            coalesce(vec![own, Expr::Column(Column::new(Some("first"), format!("first_{name}")))]).alias(name)
         } else {
             own.alias(name)
         }

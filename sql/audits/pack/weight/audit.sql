@@ -16,7 +16,11 @@
 --   SELECT sample.run_id, sample.build_id, 'builds.objective_unit' AS missing,
 --       'say what one unit of loss weight belongs to: token, row, rollout, group or constant' AS remedy
 --   FROM (SELECT DISTINCT run_id, build_id FROM samples) AS sample
---   LEFT JOIN (SELECT DISTINCT build_id FROM builds WHERE objective_unit IS NOT NULL) AS declared
+--   LEFT JOIN (
+--     SELECT DISTINCT build_id FROM builds
+--     WHERE objective_unit IN ('token', 'row', 'rollout', 'group', 'constant')
+--       AND coalesce(objective_scope, 'step') IN ('step', 'micro_batch', 'rank')
+--   ) AS declared
 --     ON declared.build_id = sample.build_id
 --   LEFT JOIN (SELECT DISTINCT run_id FROM runs WHERE objective_unit IS NOT NULL) AS expected ON expected.run_id = sample.run_id
 --   WHERE declared.build_id IS NULL AND expected.run_id IS NULL

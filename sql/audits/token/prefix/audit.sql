@@ -15,6 +15,17 @@
 --       concat('name the call that each one continues; ', count(*), ' calls after a rollout''s first name none') AS remedy
 --   FROM calls WHERE call_index > 0 AND parent_call_id IS NULL GROUP BY run_id
 -- @undeclared
+--   SELECT child.run_id, 'calls.call_id' AS missing,
+--       concat('give each call an id of its own; ', count(*), ' calls name a parent that several calls with other tokens are') AS remedy
+--   FROM calls AS child
+--   JOIN (
+--       SELECT run_id, rollout_id, call_id FROM calls
+--       GROUP BY run_id, rollout_id, call_id HAVING count(DISTINCT concat(prompt_digest, '/', output_digest)) > 1
+--   ) AS parent
+--       ON parent.run_id = child.run_id AND parent.rollout_id = child.rollout_id AND parent.call_id = child.parent_call_id
+--   WHERE child.break_reason IS NULL
+--   GROUP BY child.run_id
+-- @undeclared
 --   SELECT run_id, 'calls.prompt_token_ids' AS missing,
 --       concat('ask the engine to return prompt token ids; ', count(*), ' calls have none') AS remedy
 --   FROM calls WHERE prompt_len IS NULL GROUP BY run_id
@@ -23,16 +34,18 @@
 --       concat('say of which call each token of a row comes; ', count(*), ' rows do not') AS remedy
 --   FROM samples WHERE segments IS NULL AND NOT coalesce(is_pad, false) GROUP BY run_id, build_id
 WITH link AS (
-    SELECT
-        run_id, step, group_id, rollout_id, call_id, parent_call_id, parent_prefix_len, break_reason, prompt_len, output_len
+    -- The same call in two imports is one call here: rollout/duplicate tells of its copies.
+    SELECT DISTINCT
+        run_id, step, group_id, rollout_id, call_id, parent_call_id, parent_prefix_len, break_reason, prompt_len, output_len,
+        concat(prompt_digest, '/', output_digest) AS tokens
     FROM calls
 ),
 parent AS (
-    -- An id that several calls of the rollout have means none of them.
+    -- An id that several calls of the rollout have means none of them, unless they hold the same tokens.
     SELECT run_id, rollout_id, call_id, min(prompt_len) AS prompt_len, min(output_len) AS output_len
     FROM link
     GROUP BY run_id, rollout_id, call_id
-    HAVING count(*) = 1
+    HAVING count(DISTINCT tokens) = 1
 )
 SELECT
     child.run_id, child.step, child.group_id, child.rollout_id, child.call_id,
