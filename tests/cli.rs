@@ -113,6 +113,15 @@ fn machine_formats_are_read_by_other_readers() {
 }
 
 #[test]
+fn numbers_that_json_lacks_are_words_and_no_nulls() {
+    let scratch = small_lake();
+    let sql =
+        "SELECT CAST('NaN' AS DOUBLE) AS a, CAST('-Infinity' AS DOUBLE) AS b, CAST(NULL AS DOUBLE) AS c, 0.1 AS d";
+    let rows = scratch.rows("lake", sql);
+    assert_eq!(rows, [json!({"a": "NaN", "b": "-Infinity", "c": null, "d": 0.1})]);
+}
+
+#[test]
 fn a_table_shows_no_raw_escapes_and_no_more_rows_than_asked() {
     let scratch = small_lake();
     let shown = scratch.ok(&["sql", "--lake", "lake", "-c", "SELECT output_text FROM calls"]).text();
