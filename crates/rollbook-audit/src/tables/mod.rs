@@ -12,6 +12,7 @@ mod audit_function;
 mod far_parents;
 mod lazy;
 mod rows;
+mod spans;
 mod tokens;
 mod weights;
 
@@ -65,10 +66,12 @@ fn quoted(text: &str) -> String {
 }
 
 /// The tables by name.
-pub(crate) fn all(origin: &Origin) -> Result<[(&'static str, Arc<StreamingTable>); 3]> {
+pub(crate) fn all(origin: &Origin) -> Result<[(&'static str, Arc<StreamingTable>); 5]> {
     Ok([
         ("far_prefix_breaks", lazy_table(origin, far_parents::schema(), far_parents::breaks)?),
         ("row_prefix_breaks", lazy_table(origin, rows::schema(), rows::breaks)?),
+        ("trained_span", spans::trained(origin)?),
+        ("row_segment", spans::segments(origin)?),
         ("row_weights", lazy_table(origin, weights::schema(), weights::rows)?),
     ])
 }

@@ -69,27 +69,28 @@ async fn accused(session: &Session, origin: &Origin) -> Result<BTreeMap<(String,
                  FROM samples
                  WHERE {run} AND segments IS NOT NULL AND token_ids IS NOT NULL AND NOT coalesce(is_pad, false)
              )
-         ),
-         doubled AS (
-             SELECT run_id, call_id FROM calls WHERE {run} GROUP BY run_id, call_id HAVING count(*) > 1
          )
          SELECT DISTINCT used.run_id, used.build_id, used.row_index, used.call_id
          FROM used
          JOIN (
              SELECT run_id, rollout_id, call_id, prompt_len, prompt_digest, output_token_ids FROM calls WHERE {run}
          ) AS call ON call.run_id = used.run_id AND call.call_id = used.call_id
-         LEFT ANTI JOIN doubled ON doubled.run_id = used.run_id AND doubled.call_id = used.call_id
          WHERE call.prompt_len IS NOT NULL
              AND (call.prompt_len <> used.prompt_len
                  OR call.prompt_digest <> used.prompt_digest
                  OR output_differs(used.output_seen, call.output_token_ids))"
     );
+    let doubled = doubled(session, &run).await?;
     let mut stream = session.stream(&sql).await?;
     let mut accused: BTreeMap<(String, Option<String>), ByRow> = BTreeMap::new();
     while let Some(batch) = stream.try_next().await? {
         let (runs, builds, calls) = (text(&batch, "run_id")?, text(&batch, "build_id")?, text(&batch, "call_id")?);
         let indexes = integers(&batch, "row_index")?;
         for row in 0..batch.num_rows() {
+            // An id that several calls have means none of them.
+            if doubled.contains(&(runs.value(row).to_owned(), calls.value(row).to_owned())) {
+                continue;
+            }
             let build = builds.is_valid(row).then(|| builds.value(row).to_owned());
             let index = indexes.is_valid(row).then(|| indexes.value(row));
             let by_row = accused.entry((runs.value(row).to_owned(), build)).or_default();
@@ -97,6 +98,18 @@ async fn accused(session: &Session, origin: &Origin) -> Result<BTreeMap<(String,
         }
     }
     Ok(accused)
+}
+
+/// Ids that several calls of a run have.
+async fn doubled(session: &Session, run: &str) -> Result<BTreeSet<(String, String)>> {
+    let sql = format!("SELECT run_id, call_id FROM calls WHERE {run} GROUP BY run_id, call_id HAVING count(*) > 1");
+    let mut stream = session.stream(&sql).await?;
+    let mut found = BTreeSet::new();
+    while let Some(batch) = stream.try_next().await? {
+        let (runs, calls) = (text(&batch, "run_id")?, text(&batch, "call_id")?);
+        found.extend((0..batch.num_rows()).map(|row| (runs.value(row).to_owned(), calls.value(row).to_owned())));
+    }
+    Ok(found)
 }
 
 /// A row that holds an accused call.

@@ -5,34 +5,46 @@
 -- @outcome violation
 -- @needs samples.segments, samples.epoch
 -- @examined
---   SELECT run_id, sum(span['length']) AS examined
---   FROM (SELECT run_id, unnest(trained_spans(segments, action_mask)) AS span FROM samples) GROUP BY run_id
+--   SELECT run_id, sum(length) AS examined FROM trained_span GROUP BY run_id
 -- @undeclared
 --   SELECT run_id, build_id, 'samples.segments' AS missing,
 --       concat('say of which call each token of a row comes; ', count(*), ' rows do not') AS remedy
 --   FROM samples WHERE segments IS NULL AND NOT coalesce(is_pad, false) GROUP BY run_id, build_id
-WITH span AS (
-    SELECT
-        run_id, step, build_id, epoch, optimizer_step, micro_batch, rank, row_index,
-        unnest(trained_spans(segments, action_mask)) AS span
-    FROM samples
+WITH place AS (
+    SELECT run_id, build_id, coalesce(epoch, 0) AS epoch, call_id, start, start + length AS stop FROM trained_span
+),
+-- Narrow columns tell which calls have an overlap at all; of these alone the rows are gathered.
+overlap AS (
+    SELECT DISTINCT run_id, build_id, epoch, call_id
+    FROM (
+        SELECT
+            *,
+            max(stop) OVER (
+                PARTITION BY run_id, build_id, epoch, call_id ORDER BY start, stop
+                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+            ) AS before
+        FROM place
+    )
+    WHERE start < before
 ),
 used AS (
     SELECT
-        run_id, build_id, coalesce(epoch, 0) AS epoch,
-        span['call_id'] AS call_id,
-        min(span['rollout_id']) AS rollout_id,
-        min(step) AS step,
+        span.run_id, span.build_id, overlap.epoch, span.call_id,
+        min(span.rollout_id) AS rollout_id,
+        min(span.step) AS step,
         array_agg(named_struct(
-            'start', span['start'], 'length', span['length'], 'row_index', row_index,
+            'start', span.start, 'length', span.length, 'row_index', span.row_index,
             'place', concat_ws(', ',
-                concat('step ', coalesce(optimizer_step, step)), 'micro-batch ' || CAST(micro_batch AS VARCHAR),
-                'rank ' || CAST(rank AS VARCHAR),
-                concat('row ', row_index, ' from token ', span['row_start']))
-        ) ORDER BY span['start']) AS uses
-    FROM span
-    GROUP BY run_id, build_id, coalesce(epoch, 0), span['call_id']
-    HAVING count(*) > 1
+                concat('step ', coalesce(span.optimizer_step, span.step)),
+                'micro-batch ' || CAST(span.micro_batch AS VARCHAR),
+                'rank ' || CAST(span.rank AS VARCHAR),
+                concat('row ', span.row_index, ' from token ', span.row_start))
+        ) ORDER BY span.start) AS uses
+    FROM trained_span AS span
+    JOIN overlap
+        ON overlap.run_id = span.run_id AND overlap.build_id IS NOT DISTINCT FROM span.build_id
+        AND overlap.epoch = coalesce(span.epoch, 0) AND overlap.call_id = span.call_id
+    GROUP BY span.run_id, span.build_id, overlap.epoch, span.call_id
 ),
 repeated AS (
     SELECT run_id, step, build_id, epoch, rollout_id, call_id, unnest(repeated_spans(uses)) AS span

@@ -24,10 +24,6 @@ WITH known_rollout AS (
 known_call AS (
     SELECT DISTINCT run_id, call_id FROM calls WHERE call_id IS NOT NULL
 ),
-segment AS (
-    SELECT run_id, build_id, segment['rollout_id'] AS rollout_id, segment['call_id'] AS call_id
-    FROM (SELECT run_id, build_id, unnest(segments) AS segment FROM samples)
-),
 named_rollout AS (
     SELECT 'calls' AS source, run_id, CAST(NULL AS VARCHAR) AS build_id, CAST(NULL AS VARCHAR) AS derivation_id,
         rollout_id, call_id
@@ -39,7 +35,7 @@ named_rollout AS (
     UNION ALL SELECT 'rewards', run_id, NULL, derivation_id, rollout_id, call_id FROM rewards_history
     UNION ALL SELECT 'credits', run_id, NULL, derivation_id, rollout_id, call_id FROM credits_history
     UNION ALL SELECT 'samples', run_id, build_id, NULL, rollout_id, NULL FROM samples
-    UNION ALL SELECT 'samples.segments', run_id, build_id, NULL, rollout_id, call_id FROM segment
+    UNION ALL SELECT 'samples.segments', run_id, build_id, NULL, rollout_id, call_id FROM row_segment
     UNION ALL SELECT 'exclusions', run_id, build_id, NULL, rollout_id, call_id FROM exclusions
 ),
 named_call AS (

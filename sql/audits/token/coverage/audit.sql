@@ -8,8 +8,7 @@
 --   SELECT call.run_id, count(*) AS examined
 --   FROM (
 --     SELECT DISTINCT run_id, build_id, rollout_id FROM (
---       SELECT run_id, build_id, coalesce(segment['rollout_id'], rollout_id) AS rollout_id
---       FROM (SELECT run_id, build_id, rollout_id, unnest(segments) AS segment FROM samples)
+--       SELECT run_id, build_id, rollout_id FROM row_segment
 --       UNION ALL
 --       SELECT run_id, build_id, rollout_id FROM exclusions
 --     )
@@ -20,12 +19,8 @@
 --   SELECT run_id, build_id, 'samples.segments' AS missing,
 --       concat('say of which call each token of a row comes; ', count(*), ' rows do not') AS remedy
 --   FROM samples WHERE segments IS NULL AND NOT coalesce(is_pad, false) GROUP BY run_id, build_id
-WITH segment AS (
-    SELECT DISTINCT run_id, build_id, coalesce(segment['rollout_id'], rollout_id) AS rollout_id
-    FROM (SELECT run_id, build_id, rollout_id, unnest(segments) AS segment FROM samples)
-),
-traced AS (
-    SELECT DISTINCT run_id, build_id FROM samples WHERE segments IS NOT NULL
+WITH traced AS (
+    SELECT DISTINCT run_id, build_id FROM row_segment
 ),
 credited AS (
     SELECT DISTINCT credit.run_id, upstream.build_id, credit.rollout_id
@@ -39,7 +34,7 @@ credited AS (
 named AS (
     SELECT DISTINCT run_id, build_id, rollout_id
     FROM (
-        SELECT run_id, build_id, rollout_id FROM segment
+        SELECT run_id, build_id, rollout_id FROM row_segment
         UNION ALL
         SELECT run_id, build_id, rollout_id FROM samples
         UNION ALL
@@ -52,8 +47,7 @@ named AS (
 accounted AS (
     SELECT run_id, build_id, call_id, array_agg(named_struct('start', start, 'length', length) ORDER BY start) AS spans
     FROM (
-        SELECT run_id, build_id, span['call_id'] AS call_id, span['start'] AS start, span['length'] AS length
-        FROM (SELECT run_id, build_id, unnest(trained_spans(segments, action_mask)) AS span FROM samples)
+        SELECT run_id, build_id, call_id, start, length FROM trained_span
         UNION ALL
         SELECT run_id, build_id, call_id, position, length FROM exclusions WHERE call_id IS NOT NULL
     )
