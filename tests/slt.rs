@@ -42,11 +42,7 @@ fn main() -> ExitCode {
     let trials = files
         .into_iter()
         .map(|file| {
-            let name = file
-                .strip_prefix(&root)
-                .unwrap_or(&file)
-                .display()
-                .to_string();
+            let name = file.strip_prefix(&root).unwrap_or(&file).display().to_string();
             Trial::test(name, move || run(&file, complete).map_err(Failed::from))
         })
         .collect();
@@ -75,11 +71,7 @@ fn run(file: &Path, complete: bool) -> Result<(), String> {
         .map_err(|error| error.to_string())?;
     runtime.block_on(async {
         let scratch = tempfile::tempdir().map_err(|error| error.to_string())?;
-        let session = Arc::new(
-            open(scratch.path(), file)
-                .await
-                .map_err(|error| error.to_string())?,
-        );
+        let session = Arc::new(open(scratch.path(), file).await.map_err(|error| error.to_string())?);
         let mut runner = Runner::new(Connections { session });
         runner.with_column_validator(sqllogictest::strict_column_validator);
         if complete {
@@ -94,39 +86,21 @@ fn run(file: &Path, complete: bool) -> Result<(), String> {
                 .await
                 .map_err(|error| error.to_string())
         } else {
-            runner
-                .run_file_async(file)
-                .await
-                .map_err(|error| error.display(false).to_string())
+            runner.run_file_async(file).await.map_err(|error| error.display(false).to_string())
         }
     })
 }
 
 /// Makes a lake, and imports what lies beside the file.
 async fn open(scratch: &Path, file: &Path) -> Result<Session, Box<dyn Error>> {
-    let options = LakeOptions {
-        env: BTreeMap::new(),
-        clock: Arc::new(|| NOW_US),
-        author: "slt".to_owned(),
-    };
+    let options = LakeOptions { env: BTreeMap::new(), clock: Arc::new(|| NOW_US), author: "slt".to_owned() };
     let url = scratch.join("lake").display().to_string();
     let lake = Lake::init(&url, options).await?;
     let importer = rollbook_import::importer("tables").ok_or("there is no importer of tables")?;
     for folder in sources(scratch, file)? {
-        import(
-            &lake,
-            importer,
-            &[folder],
-            &IngestOptions::default(),
-            &|_| {},
-        )
-        .await?;
+        import(&lake, importer, &[folder], &IngestOptions::default(), &|_| {}).await?;
     }
-    let options = SessionOptions {
-        memory_limit: 256 << 20,
-        threads: 2,
-        spill_dir: None,
-    };
+    let options = SessionOptions { memory_limit: 256 << 20, threads: 2, spill_dir: None };
     let session = Session::open(&lake, None, options).await?;
     rollbook_audit::register(&session)?;
     Ok(session)
@@ -134,10 +108,7 @@ async fn open(scratch: &Path, file: &Path) -> Result<Session, Box<dyn Error>> {
 
 /// The folders to import for a file, in order.
 fn sources(scratch: &Path, file: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
-    if std::fs::read_to_string(file)?
-        .lines()
-        .any(|line| line == "# data: calculator-run")
-    {
+    if std::fs::read_to_string(file)?.lines().any(|line| line == "# data: calculator-run") {
         let folder = scratch.join("calculator-run");
         std::fs::create_dir(&folder)?;
         rollbook_testing::calculator_run::write_tables(&folder)?;
@@ -147,16 +118,9 @@ fn sources(scratch: &Path, file: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> 
     if !data.is_dir() {
         return Ok(Vec::new());
     }
-    let mut parts: Vec<PathBuf> = std::fs::read_dir(&data)?
-        .flatten()
-        .map(|entry| entry.path())
-        .collect();
+    let mut parts: Vec<PathBuf> = std::fs::read_dir(&data)?.flatten().map(|entry| entry.path()).collect();
     parts.sort();
-    Ok(if parts.iter().all(|part| part.is_dir()) {
-        parts
-    } else {
-        vec![data]
-    })
+    Ok(if parts.iter().all(|part| part.is_dir()) { parts } else { vec![data] })
 }
 
 struct Connections {
@@ -168,9 +132,7 @@ impl MakeConnection for Connections {
     type MakeFuture = std::future::Ready<Result<Database, rollbook_query::Error>>;
 
     fn make(&mut self) -> Self::MakeFuture {
-        std::future::ready(Ok(Database {
-            session: Arc::clone(&self.session),
-        }))
+        std::future::ready(Ok(Database { session: Arc::clone(&self.session) }))
     }
 }
 
@@ -192,10 +154,7 @@ impl AsyncDB for Database {
         for batch in &batches {
             rows.extend(cells(batch)?);
         }
-        Ok(DBOutput::Rows {
-            types: kinds(&schema),
-            rows,
-        })
+        Ok(DBOutput::Rows { types: kinds(&schema), rows })
     }
 
     async fn shutdown(&mut self) {}

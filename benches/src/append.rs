@@ -15,7 +15,7 @@ use rollbook_query::ingest::{IngestOptions, import};
 /// Append one rollout after another to one run, and print what each append cost
 #[derive(Debug, Args)]
 pub(crate) struct Append {
-    /// Lake to make: a folder or s3://bucket/prefix; must not exist
+    /// Lake to make: a folder or an s3 URL; must not exist
     #[arg(long)]
     lake: String,
     /// Imports to make
@@ -52,7 +52,7 @@ impl Append {
             }
             if n % self.window == 0 {
                 times.sort_by(f64::total_cmp);
-                let each = requests.map(|sum| sum as f64 / f64::from(self.window));
+                let each = requests.map(|sum| u32::try_from(sum).map_or(f64::NAN, f64::from) / f64::from(self.window));
                 let median = times[times.len() / 2];
                 println!("{n:>7}  {median:>9.1}  {:>4.1} {:>4.1} {:>4.1} {:>4.1}", each[0], each[1], each[2], each[3]);
                 times.clear();

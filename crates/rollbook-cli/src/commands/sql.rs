@@ -66,7 +66,8 @@ fn read(file: &PathBuf) -> Result<String> {
 
 async fn prompt(session: &Session, format: Format, shape: &TableShape) -> Result<()> {
     let config = Config::builder().auto_add_history(false).build();
-    let mut editor: Editor<(), FileHistory> = Editor::with_history(config, FileHistory::new()).map_err(|error| no_prompt(&error))?;
+    let mut editor: Editor<(), FileHistory> =
+        Editor::with_history(config, FileHistory::new()).map_err(|error| no_prompt(&error))?;
     note(&format!(
         "snapshot {} of {}; statements end with ;  \\d lists tables, \\q leaves",
         session.snapshot().n,

@@ -3,9 +3,7 @@
 use std::io::{self, BufWriter, Write};
 use std::sync::Arc;
 
-use arrow::array::{
-    Array, ArrayRef, ArrowPrimitiveType, AsArray, PrimitiveArray, RecordBatch, StringBuilder,
-};
+use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, PrimitiveArray, RecordBatch, StringBuilder};
 use arrow::csv::WriterBuilder as CsvBuilder;
 use arrow::datatypes::{DataType, Field, FieldRef, Float32Type, Float64Type, Schema, SchemaRef};
 use arrow::error::ArrowError;
@@ -124,9 +122,9 @@ pub(super) async fn parquet(mut stream: SendableRecordBatchStream) -> Result<()>
     written(writer.into_inner()?.flush())
 }
 
-fn pipe(error: arrow::error::ArrowError) -> Result<()> {
+fn pipe(error: ArrowError) -> Result<()> {
     match error {
-        arrow::error::ArrowError::IoError(_, source) => written(Err(source)),
+        ArrowError::IoError(_, source) => written(Err(source)),
         other if other.to_string().contains("Broken pipe") => Ok(()),
         other => Err(CommandError::from(other)),
     }

@@ -78,7 +78,8 @@ fn plans(batch: &RecordBatch) -> Result<()> {
     for row in 0..batch.num_rows() {
         for (index, column) in batch.columns().iter().enumerate() {
             let text = array_value_to_string(column, row)?;
-            let lines: Vec<String> = text.lines().map(|text| format!("{:indent$}{}", "", plain(text), indent = 2 * index)).collect();
+            let lines: Vec<String> =
+                text.lines().map(|text| format!("{:indent$}{}", "", plain(text), indent = 2 * index)).collect();
             line(&lines.join("\n"))?;
         }
     }

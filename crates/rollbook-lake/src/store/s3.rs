@@ -70,8 +70,9 @@ pub(super) fn build(bucket: &str, env: &BTreeMap<String, String>) -> Result<Amaz
 
 /// An endpoint that is no URL makes the client panic at its first request.
 fn check_endpoint(endpoint: &str) -> Result<()> {
-    let is_usable = Url::parse(endpoint)
-        .is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.host_str().is_some_and(|host| !host.is_empty()));
+    let is_usable = Url::parse(endpoint).is_ok_and(|url| {
+        matches!(url.scheme(), "http" | "https") && url.host_str().is_some_and(|host| !host.is_empty())
+    });
     if is_usable {
         return Ok(());
     }

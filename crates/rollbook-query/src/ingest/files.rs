@@ -10,7 +10,10 @@ use rollbook_lake::{DataFile, Lake};
 
 use crate::error::{Error, Result};
 
-#[expect(deprecated, reason = "the reader that replaces it is to be written by each caller; this one does what is needed")]
+#[expect(
+    deprecated,
+    reason = "the reader that replaces it is to be written by each caller; this one does what is needed"
+)]
 type Reader = parquet::arrow::async_reader::ParquetObjectReader;
 
 /// Whether a file may hold rows of a run.

@@ -176,9 +176,9 @@ struct Seen {
 impl Seen {
     /// Whether a row adds nothing: an equal one is there, or, for a keyed row, one revision says all that it says.
     fn covers(&self, content: &[Short], null: Short) -> bool {
-        self.contents.iter().any(|seen| {
-            seen.iter().zip(content).all(|(seen, new)| seen == new || (content.len() > 1 && *new == null))
-        })
+        self.contents
+            .iter()
+            .any(|seen| seen.iter().zip(content).all(|(seen, new)| seen == new || (content.len() > 1 && *new == null)))
     }
 }
 

@@ -141,11 +141,11 @@ impl<'a> Resolver<'a> {
     }
 
     /// The run for rows that nothing else places: the only run of the source, else the only run of the lake.
-    pub(super) fn only_run(&self) -> Result<Option<String>> {
+    pub(super) fn only_run(&self) -> Option<String> {
         let mut runs = self.runs.iter();
         match (runs.next(), runs.next()) {
-            (Some(run), None) => return Ok(Some(run.clone())),
-            (Some(_), Some(_)) => return Ok(None),
+            (Some(run), None) => return Some(run.clone()),
+            (Some(_), Some(_)) => return None,
             (None, _) => {}
         }
         // Files of the tables below runs hold one run each, so that their ranges name it without a read.
@@ -155,11 +155,11 @@ impl<'a> Resolver<'a> {
                 Some((least, greatest)) if least == greatest => {
                     runs.insert(least.clone());
                 }
-                Some(_) => return Ok(None),
+                Some(_) => return None,
                 None => {}
             }
         }
-        Ok(if runs.len() == 1 { runs.pop_first() } else { None })
+        if runs.len() == 1 { runs.pop_first() } else { None }
     }
 
     /// Fills `step` and `group_id` from the rollout; returns also whether a row's rollout is unknown to source and lake.

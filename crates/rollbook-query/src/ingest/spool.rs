@@ -280,7 +280,7 @@ impl Spooler<'_> {
         if parts.is_empty() {
             return Ok(());
         }
-        let only = self.resolver.only_run()?;
+        let only = self.resolver.only_run();
         for (table, file) in parts {
             for batch in StreamReader::try_new(file, None)? {
                 let split = self.resolver.runs(&batch?, only.as_deref())?;

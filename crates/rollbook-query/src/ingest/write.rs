@@ -119,8 +119,7 @@ impl Publish<'_> {
         mut rows: Rows,
         count: &mut TableCount,
     ) -> Result<Vec<DataFile>> {
-        let mut stage =
-            Stage { table, identity, known, writer: self.lake.writer(table), count };
+        let mut stage = Stage { table, identity, known, writer: self.lake.writer(table), count };
         let mut rollout = Rollout::default();
         while let Some(batch) = rows.try_next().await? {
             if table.name == "calls" {

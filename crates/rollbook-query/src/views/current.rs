@@ -32,7 +32,7 @@ fn highest_revision(table: &Table) -> String {
     let stands = |name: &str| table.name == "rollouts" && ["step", "group_id"].contains(&name);
     let fields = table.logical();
     let names = || fields.fields().iter().map(|field| field.name().as_str());
-    let firsts: String = names()
+    let firsts: Vec<String> = names()
         .filter(|name| stands(name))
         .map(|name| {
             format!(
@@ -47,9 +47,10 @@ fn highest_revision(table: &Table) -> String {
         .join(", ");
     format!(
         "SELECT {shown} FROM (
-            SELECT *, max(_order) OVER (PARTITION BY {key}) AS _highest{firsts}
+            SELECT *, max(_order) OVER (PARTITION BY {key}) AS _highest{}
             FROM (SELECT *, coalesce(revision, 0) * 1000000000 + _entry AS _order FROM {WITH_ENTRY})
-        ) WHERE _order = _highest"
+        ) WHERE _order = _highest",
+        firsts.concat()
     )
 }
 
