@@ -68,8 +68,8 @@ async fn chains() -> Scratch {
 #[case("CREATE VIEW v AS SELECT 1")]
 #[case("CREATE EXTERNAL TABLE t STORED AS CSV LOCATION '/etc/passwd'")]
 #[case("DROP TABLE calls")]
-#[case("COPY (SELECT 1) TO '/tmp/rollbook-copy.parquet'")]
-#[case("COPY calls TO '/tmp/rollbook-copy.csv'")]
+#[case("COPY (SELECT 1) TO '/data/rollbook-copy.parquet'")]
+#[case("COPY calls TO '/data/rollbook-copy.csv'")]
 #[case("SET datafusion.execution.batch_size = 1")]
 #[case("RESET datafusion.execution.batch_size")]
 #[case("PREPARE p AS SELECT 1")]
@@ -95,7 +95,7 @@ async fn anything_but_one_query_is_refused(#[case] sql: &str) {
     let outcome = session.collect(sql).await;
     assert!(outcome.is_err(), "{sql} ran");
     assert_eq!(number(&session, "SELECT count(*) FROM calls").await, 4);
-    assert!(!std::path::Path::new("/tmp/rollbook-copy.parquet").exists());
+    assert!(!std::path::Path::new("/data/rollbook-copy.parquet").exists());
 }
 
 #[rstest]
