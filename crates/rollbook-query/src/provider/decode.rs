@@ -62,7 +62,7 @@ pub struct DecodeExec {
 }
 
 impl DecodeExec {
-    /// Creates the operator over a scan of [stored columns](stored_columns); `columns` are logical.
+    /// Creates the operator over a scan of stored columns; `columns` are logical.
     pub fn try_new(input: Arc<dyn ExecutionPlan>, columns: &[String], row_bytes: u64) -> Result<Self> {
         let Some(table) = rollbook_schema::table("calls") else {
             return internal_err!("there is no table of calls");
