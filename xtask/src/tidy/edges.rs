@@ -20,10 +20,14 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("rollbook-audit", &["rollbook-query", "rollbook-lake", "rollbook-functions", "rollbook-schema"]),
-    ("rollbook-query", &["rollbook-lake", "rollbook-functions", "rollbook-import", "rollbook-schema"]),
+    (
+        "rollbook-query",
+        &["rollbook-lake", "rollbook-functions", "rollbook-import", "rollbook-encoding", "rollbook-schema"],
+    ),
     ("rollbook-lake", &["rollbook-schema"]),
     ("rollbook-functions", &["rollbook-schema"]),
     ("rollbook-import", &["rollbook-schema"]),
+    ("rollbook-encoding", &[]),
     ("rollbook-schema", &[]),
     ("rollbook-testing", &["rollbook-schema"]),
     ("xtask", &["rollbook-schema"]),
@@ -42,6 +46,7 @@ const WALLS: &[(&str, &[&str], &str)] = &[
     ("rollbook-lake", &["datafusion", "datafusion-expr"], "the lake never sees SQL"),
     ("rollbook-import", &["object_store", "datafusion", "deltalake-core"], "importers know no storage"),
     ("rollbook-functions", &["datafusion", "object_store", "parquet"], "functions never read a table"),
+    ("rollbook-encoding", &["tokio", "object_store", "arrow", "datafusion"], "templates and tokenizers work on text alone"),
 ];
 
 /// Packages by name, each with its ordinary dependencies.
