@@ -99,6 +99,7 @@ pub mod rollouts {
     pub const GROUP_ID: &str = "group_id";
     pub const TASK_ID: &str = "task_id";
     pub const TASK: &str = "task";
+    pub const STREAM_ORDINAL: &str = "stream_ordinal";
     pub const ENVIRONMENT: &str = "environment";
     pub const ENVIRONMENT_VERSION: &str = "environment_version";
     pub const INITIAL_STATE_DIGEST: &str = "initial_state_digest";
@@ -122,6 +123,7 @@ pub mod rollouts {
     pub const RELATION: &str = "relation";
     pub const STARTED_AT: &str = "started_at";
     pub const FINISHED_AT: &str = "finished_at";
+    pub const LIMIT_MS: &str = "limit_ms";
     pub const METADATA: &str = "metadata";
     pub const EXTRA: &str = "extra";
     pub const REVISION: &str = "revision";
@@ -174,6 +176,7 @@ pub mod calls {
     pub const POLICY_VERSION: &str = "policy_version";
     pub const POLICY_SPANS: &str = "policy_spans";
     pub const LORA_ADAPTER: &str = "lora_adapter";
+    pub const LORA_MODULES_APPLIED: &str = "lora_modules_applied";
     pub const CACHE_EPOCH: &str = "cache_epoch";
     pub const ENCODING_ID: &str = "encoding_id";
     pub const MODEL: &str = "model";
@@ -291,6 +294,7 @@ pub mod scores {
     pub const DETAIL: &str = "detail";
     pub const EVIDENCE_RECORD_IDS: &str = "evidence_record_ids";
     pub const INPUT_DIGEST: &str = "input_digest";
+    pub const INPUT_SPANS: &str = "input_spans";
     pub const SCORED_AT: &str = "scored_at";
     pub const EXTRA: &str = "extra";
     pub const IMPORT_ID: &str = "import_id";

@@ -12,6 +12,9 @@
 //! | `output_differs(seen, output_token_ids)`              | whether tokens seen in a row are not the call's              |
 //! | `logprob_digest(logprobs)`                            | equal for equal lists, nulls and NaNs included               |
 //! | `logprob_sum(logprobs)`                               | sum of the finite ones, in double                            |
+//! | `valued_spans(values)`                                | runs of values other than 0                                  |
+//! | `misplaced_values(values, sampled_mask, action_mask)` | such runs where a mask is false                              |
+//! | `unlikely_stretches(tokens, logprobs, nats)`          | hashes of stretches that chance does not give twice          |
 
 mod context;
 mod coverage;
@@ -20,6 +23,8 @@ mod logprobs;
 mod repeats;
 mod row_function;
 mod segments;
+mod stretches;
+mod values;
 mod weights;
 
 use datafusion::logical_expr::ScalarUDF;
@@ -34,6 +39,9 @@ pub(crate) fn all() -> Vec<ScalarUDF> {
         logprobs::logprob_faults(),
         logprobs::logprob_digest(),
         logprobs::logprob_sum(),
+        values::valued_spans(),
+        values::misplaced_values(),
+        stretches::unlikely_stretches(),
         coverage::span_outside(),
         coverage::uncovered_spans(),
         segments::trained_spans(),

@@ -1,7 +1,7 @@
 -- @question Does every group hold the rollouts it should, of one task, and does its baseline rest on just those?
 -- @layer credit
 -- @severity error
--- @version 1
+-- @version 2
 -- @outcome violation
 -- @needs rollouts.group_id, runs.expected_group_size, runs.credit_rule.incomplete_group, credits.baseline_count
 -- @examined
@@ -95,6 +95,31 @@ trainable AS (
     )
     GROUP BY run_id, rollout_id
 ),
+-- What lies below a rollout has its step and group: given otherwise, it was sampled, scored or trained as another's.
+below AS (
+    SELECT
+        row.source, row.run_id, row.rollout_id, row.step, row.group_id, row.call_id, row.rows,
+        rollout.step AS rollout_step, rollout.group_id AS rollout_group
+    FROM (
+        SELECT source, run_id, rollout_id, step, group_id, min(call_id) AS call_id, count(*) AS rows
+        FROM (
+            SELECT 'calls' AS source, run_id, rollout_id, step, group_id, call_id FROM calls
+            UNION ALL SELECT 'scores', run_id, rollout_id, step, group_id, call_id FROM scores_history
+            UNION ALL SELECT 'environment_records', run_id, rollout_id, step, group_id, call_id FROM environment_records
+            UNION ALL SELECT 'token_signals', run_id, rollout_id, step, group_id, call_id FROM token_signals
+            UNION ALL SELECT 'credits', run_id, rollout_id, step, group_id, call_id FROM credits_history
+            -- The step of a row is the one that trains it.
+            UNION ALL SELECT 'samples', run_id, rollout_id, NULL, group_id, NULL FROM samples
+        )
+        WHERE rollout_id IS NOT NULL
+        GROUP BY source, run_id, rollout_id, step, group_id
+    ) AS row
+    JOIN (
+        SELECT run_id, rollout_id, min(step) AS step, min(group_id) AS group_id
+        FROM rollouts GROUP BY run_id, rollout_id HAVING count(DISTINCT step) < 2 AND count(DISTINCT group_id) < 2
+    ) AS rollout ON rollout.run_id = row.run_id AND rollout.rollout_id = row.rollout_id
+    WHERE row.step <> rollout.step OR row.group_id <> rollout.group_id
+),
 -- A member without a token to train is rightly left out of a baseline.
 idle AS (
     SELECT member.run_id, member.group_id, count(DISTINCT member.place) AS members
@@ -157,3 +182,12 @@ FROM baseline_member AS member
 JOIN trainable ON trainable.run_id = member.run_id AND trainable.rollout_id = member.rollout_id
 LEFT JOIN size ON size.run_id = member.run_id AND size.group_id = member.group_id
 WHERE trainable.tokens = 0 AND trainable.known = trainable.calls
+UNION ALL
+SELECT
+    'violation', run_id, rollout_step, rollout_group, rollout_id, NULL,
+    concat_ws(', ', 'step ' || CAST(rollout_step AS VARCHAR), 'group ' || rollout_group),
+    concat_ws(', ', 'step ' || CAST(step AS VARCHAR), 'group ' || group_id),
+    concat(rows, ' rows of ', source, ' of rollout ', rollout_id, concat(', first of call ' || call_id), ', stand under ',
+        concat_ws(', ', 'step ' || CAST(step AS VARCHAR), 'group ' || group_id), '; the rollout was sampled for ',
+        concat_ws(', ', 'step ' || CAST(rollout_step AS VARCHAR), 'group ' || rollout_group))
+FROM below

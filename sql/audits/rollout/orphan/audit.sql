@@ -1,9 +1,9 @@
 -- @question Does everything that names a rollout or a call name one that is in the lake?
 -- @layer sample
 -- @severity error
--- @version 1
+-- @version 2
 -- @outcome violation
--- @needs rollouts.rollout_id, calls.call_id
+-- @needs rollouts.rollout_id, calls.call_id, environment_records.record_id, builds.build_id, derivations.derivation_id
 -- @examined
 --   SELECT run_id, count(*) AS examined FROM calls GROUP BY run_id
 --   UNION ALL SELECT run_id, count(*) FROM scores_history GROUP BY run_id
@@ -37,6 +37,9 @@ named_rollout AS (
     UNION ALL SELECT 'samples', run_id, build_id, NULL, rollout_id, NULL FROM samples
     UNION ALL SELECT 'samples.segments', run_id, build_id, NULL, rollout_id, call_id FROM row_segment
     UNION ALL SELECT 'exclusions', run_id, build_id, NULL, rollout_id, call_id FROM exclusions
+    UNION ALL
+    SELECT 'rollouts.origin_rollout_id', run_id, NULL, NULL, origin_rollout_id, NULL FROM rollouts
+    WHERE origin_rollout_id IS NOT NULL
 ),
 named_call AS (
     SELECT source, run_id, build_id, derivation_id, rollout_id, call_id FROM named_rollout
@@ -49,6 +52,46 @@ named_call AS (
     UNION ALL
     SELECT 'environment_records.delivered_call_id', run_id, NULL, NULL, rollout_id, delivered_call_id FROM environment_records
     WHERE delivered_call_id IS NOT NULL
+    UNION ALL
+    SELECT 'rollouts.origin_call_id', run_id, NULL, NULL, rollout_id, origin_call_id FROM rollouts
+    WHERE origin_call_id IS NOT NULL
+    UNION ALL
+    SELECT 'scores.judge_call_ids', run_id, NULL, NULL, rollout_id, judge_call_id
+    FROM (SELECT run_id, rollout_id, unnest(judge_call_ids) AS judge_call_id FROM scores_history)
+),
+lost_record AS (
+    SELECT score.run_id, min(score.rollout_id) AS rollout_id, score.record_id, count(*) AS mentions
+    FROM (SELECT run_id, rollout_id, unnest(evidence_record_ids) AS record_id FROM scores_history) AS score
+    LEFT ANTI JOIN (SELECT DISTINCT run_id, record_id FROM environment_records) AS known
+        ON known.run_id = score.run_id AND known.record_id = score.record_id
+    GROUP BY score.run_id, score.record_id
+),
+lost_build AS (
+    SELECT name.*
+    FROM (
+        SELECT source, run_id, build_id, count(*) AS mentions
+        FROM (
+            SELECT 'samples' AS source, run_id, build_id FROM samples
+            UNION ALL SELECT 'exclusions', run_id, build_id FROM exclusions
+        )
+        WHERE build_id IS NOT NULL
+        GROUP BY source, run_id, build_id
+    ) AS name
+    LEFT ANTI JOIN builds AS known ON known.build_id = name.build_id
+),
+lost_derivation AS (
+    SELECT name.*
+    FROM (
+        SELECT source, run_id, derivation_id, count(*) AS mentions
+        FROM (
+            SELECT 'rewards' AS source, run_id, derivation_id FROM rewards_history
+            UNION ALL SELECT 'credits', run_id, derivation_id FROM credits_history
+            UNION ALL SELECT 'builds', run_id, derivation_id FROM builds
+        )
+        WHERE derivation_id IS NOT NULL
+        GROUP BY source, run_id, derivation_id
+    ) AS name
+    LEFT ANTI JOIN derivations AS known ON known.derivation_id = name.derivation_id
 ),
 -- Joined once for each name, not once for each row.
 lost_rollout AS (
@@ -80,3 +123,18 @@ SELECT
     run_id, build_id, derivation_id, rollout_id, call_id, 'a row in calls', 'none',
     concat(mentions, ' rows of ', source, ' name call ', call_id, ', which is not in the lake')
 FROM lost_call
+UNION ALL
+SELECT
+    run_id, NULL, NULL, rollout_id, NULL, 'a row in environment_records', 'none',
+    concat(mentions, ' rows of scores name record ', record_id, ' as evidence, which is not in the lake')
+FROM lost_record
+UNION ALL
+SELECT
+    run_id, build_id, NULL, NULL, NULL, 'a row in builds', 'none',
+    concat(mentions, ' rows of ', source, ' name build ', build_id, ', which is not in the lake')
+FROM lost_build
+UNION ALL
+SELECT
+    run_id, NULL, derivation_id, NULL, NULL, 'a row in derivations', 'none',
+    concat(mentions, ' rows of ', source, ' name derivation ', derivation_id, ', which is not in the lake')
+FROM lost_derivation

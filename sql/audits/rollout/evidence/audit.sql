@@ -1,0 +1,247 @@
+-- @question Is what happened between the calls of a rollout on record, once, in its place, and within its limits?
+-- @layer environment
+-- @severity error
+-- @version 1
+-- @outcome violation
+-- @needs environment_records.call_id, environment_records.tool_call_id, environment_records.delivered_call_id,
+--   environment_records.token_count, environment_records.duration_ms, environment_records.limit_ms, calls.parsed,
+--   rollouts.call_count, rollouts.limit_ms
+-- @examined
+--   SELECT run_id, count(*) AS examined FROM environment_records GROUP BY run_id
+--   UNION ALL SELECT run_id, count(*) FROM rollouts GROUP BY run_id
+-- @undeclared
+--   SELECT called.run_id, 'environment_records.tool_call_id' AS missing,
+--       concat('keep what tools returned; ', called.calls, ' calls with tool calls were continued, and no record answers one') AS remedy
+--   FROM (
+--       SELECT call.run_id, count(DISTINCT call.call_id) AS calls
+--       FROM (SELECT run_id, call_id FROM calls WHERE coalesce(json_length(parsed, 'tool_calls'), 0) > 0) AS call
+--       JOIN (SELECT DISTINCT run_id, parent_call_id FROM calls) AS child
+--         ON child.run_id = call.run_id AND child.parent_call_id = call.call_id
+--       GROUP BY call.run_id
+--   ) AS called
+--   LEFT JOIN (SELECT DISTINCT run_id FROM environment_records WHERE kind IN ('tool_result', 'error') OR kind IS NULL) AS kept
+--     ON kept.run_id = called.run_id
+--   WHERE kept.run_id IS NULL
+-- @undeclared
+--   SELECT run_id, 'environment_records.delivered_call_id' AS missing,
+--       concat('say whose prompt first holds each result; of ', count(*), ' tool results none says it') AS remedy
+--   FROM environment_records WHERE kind = 'tool_result'
+--   GROUP BY run_id HAVING count(delivered_call_id) = 0 AND count(call_id) = 0
+WITH call AS (
+    SELECT
+        run_id, step, group_id, rollout_id, call_id, call_index, parent_call_id, break_reason, prompt_len, parent_prefix_len,
+        output_len, output_digest, finish_reason, is_selected, coalesce(kind, 'act') AS kind,
+        coalesce(json_length(parsed, 'tool_calls'), 0) AS tool_calls,
+        output_text LIKE '%<tool_call>%' OR output_text LIKE '%<function=%' OR output_text LIKE '%[TOOL_CALLS]%'
+            OR output_text LIKE '%<|python_tag|>%' AS is_marked
+    FROM calls
+),
+-- An id that several calls have means none of them.
+single AS (
+    SELECT run_id, call_id, min(rollout_id) AS rollout_id, min(call_index) AS call_index, min(prompt_len) AS prompt_len,
+        min(parent_prefix_len) AS parent_prefix_len, min(parent_call_id) AS parent_call_id
+    FROM call WHERE call_id IS NOT NULL GROUP BY run_id, call_id HAVING count(*) = 1
+),
+continued AS (
+    SELECT run_id, parent_call_id AS call_id, min(call_id) AS child
+    FROM call WHERE parent_call_id IS NOT NULL AND break_reason IS NULL GROUP BY run_id, parent_call_id
+),
+result AS (
+    SELECT
+        run_id, step, group_id, rollout_id, record_id, call_id, call_index, coalesce(kind, 'tool_result') AS kind, tool_call_id,
+        delivered_call_id, token_count, coalesce(is_error, false) OR error_type IS NOT NULL OR kind = 'error' AS has_error,
+        duration_ms, limit_ms
+    FROM environment_records
+),
+kept AS (
+    SELECT run_id, count(delivered_call_id) AS delivered
+    FROM result WHERE kind IN ('tool_result', 'error') GROUP BY run_id
+),
+answered AS (
+    SELECT run_id, call_id, count(*) AS results
+    FROM result WHERE kind IN ('tool_result', 'error') AND call_id IS NOT NULL GROUP BY run_id, call_id
+),
+origin AS (
+    SELECT run_id, rollout_id, min(origin_rollout_id) AS origin_rollout_id FROM rollouts GROUP BY run_id, rollout_id
+),
+counted AS (
+    SELECT
+        run_id, rollout_id, count(*) AS calls, count(DISTINCT coalesce(request_id, call_id)) AS requests,
+        count(*) FILTER (WHERE coalesce(kind, 'act') IN ('act', 'compact')) AS act,
+        count(DISTINCT coalesce(request_id, call_id)) FILTER (WHERE coalesce(kind, 'act') IN ('act', 'compact')) AS act_requests
+    FROM calls
+    WHERE rollout_id IS NOT NULL
+    GROUP BY run_id, rollout_id
+),
+delivery AS (
+    SELECT
+        result.run_id, result.rollout_id, result.delivered_call_id, sum(CAST(result.token_count AS BIGINT)) AS tokens,
+        count(*) AS records
+    FROM result WHERE result.delivered_call_id IS NOT NULL AND result.token_count IS NOT NULL
+    GROUP BY result.run_id, result.rollout_id, result.delivered_call_id
+),
+last_call AS (
+    SELECT *
+    FROM (
+        SELECT *, row_number() OVER (PARTITION BY run_id, rollout_id ORDER BY call_index DESC, call_id DESC) AS place
+        FROM call WHERE kind = 'act'
+    )
+    WHERE place = 1
+)
+SELECT
+    call.run_id, call.step, call.group_id, call.rollout_id, call.call_id,
+    CAST(NULL AS VARCHAR) AS build_id,
+    concat(call.tool_calls, ' results') AS expected,
+    concat(coalesce(answered.results, 0), ' results') AS observed,
+    concat('call ', call.call_id, ' made ', call.tool_calls, ' tool calls and was continued by ', continued.child, ', and ',
+        coalesce(answered.results, 0), ' results are on record') AS message
+FROM call
+JOIN kept ON kept.run_id = call.run_id
+JOIN continued ON continued.run_id = call.run_id AND continued.call_id = call.call_id
+LEFT JOIN answered ON answered.run_id = call.run_id AND answered.call_id = call.call_id
+WHERE call.tool_calls > coalesce(answered.results, 0)
+UNION ALL
+SELECT
+    last_call.run_id, last_call.step, last_call.group_id, last_call.rollout_id, last_call.call_id, NULL, 'a tool result', 'none',
+    concat('call ', last_call.call_id, ' ends with a tool call, the rollout counts as completed, and no tool ran in it')
+FROM last_call
+JOIN rollouts AS rollout ON rollout.run_id = last_call.run_id AND rollout.rollout_id = last_call.rollout_id
+LEFT ANTI JOIN result ON result.run_id = last_call.run_id AND result.rollout_id = last_call.rollout_id
+WHERE rollout.status = 'completed' AND (last_call.tool_calls > 0 OR last_call.is_marked)
+UNION ALL
+SELECT
+    run_id, min(step), min(group_id), min(rollout_id), min(call_id), NULL, 'one result', concat(count(*), ' results'),
+    concat('tool call ', tool_call_id, ' of ', coalesce(min(call_id), 'an unnamed call'), ' has ', count(*), ' results: records ',
+        min(record_id), ' to ', max(record_id))
+FROM result
+-- A tool that failed may be run again under the same id; one that gave a result was not.
+WHERE kind = 'tool_result' AND tool_call_id IS NOT NULL AND NOT has_error
+GROUP BY run_id, rollout_id, call_id, tool_call_id
+HAVING count(*) > 1
+UNION ALL
+SELECT
+    result.run_id, result.step, result.group_id, result.rollout_id, result.call_id, NULL, 'a delivery', 'none',
+    concat('record ', result.record_id, ' answers call ', result.call_id, ', which ', continued.child,
+        ' continues, and was delivered to no call')
+FROM result
+JOIN kept ON kept.run_id = result.run_id AND kept.delivered > 0
+JOIN continued ON continued.run_id = result.run_id AND continued.call_id = result.call_id
+WHERE result.kind = 'tool_result' AND result.delivered_call_id IS NULL
+UNION ALL
+SELECT
+    result.run_id, result.step, result.group_id, result.rollout_id, result.delivered_call_id, NULL,
+    concat('a call after ', coalesce(result.call_id, concat('call ', result.call_index))),
+    concat('call ', result.delivered_call_id),
+    concat('record ', result.record_id, ', which call ', result.call_index, ' caused, is said to be delivered to call ',
+        delivered.call_index, ', whose prompt was built before')
+FROM (
+    SELECT result.*, coalesce(cause.call_index, result.call_index) AS cause_index, cause.rollout_id AS cause_rollout
+    FROM result LEFT JOIN single AS cause ON cause.run_id = result.run_id AND cause.call_id = result.call_id
+) AS result
+JOIN single AS delivered ON delivered.run_id = result.run_id AND delivered.call_id = result.delivered_call_id
+WHERE delivered.rollout_id = result.rollout_id AND coalesce(result.cause_rollout, result.rollout_id) = result.rollout_id
+    AND delivered.call_index <= result.cause_index
+UNION ALL
+SELECT
+    result.run_id, result.step, result.group_id, result.rollout_id, result.delivered_call_id, NULL,
+    concat('a call of ', result.rollout_id), concat('one of ', delivered.rollout_id),
+    concat('record ', result.record_id, ' of rollout ', result.rollout_id, ' is said to be delivered to call ',
+        result.delivered_call_id, ' of rollout ', delivered.rollout_id)
+FROM result
+JOIN single AS delivered ON delivered.run_id = result.run_id AND delivered.call_id = result.delivered_call_id
+LEFT JOIN origin AS here ON here.run_id = result.run_id AND here.rollout_id = result.rollout_id
+LEFT JOIN origin AS there ON there.run_id = result.run_id AND there.rollout_id = delivered.rollout_id
+-- What one rollout makes of another (a fork, a subagent) may pass between them.
+WHERE delivered.rollout_id <> result.rollout_id
+    AND coalesce(here.origin_rollout_id, here.rollout_id, result.rollout_id)
+        <> coalesce(there.origin_rollout_id, there.rollout_id, delivered.rollout_id)
+UNION ALL
+SELECT
+    delivery.run_id, NULL, NULL, delivery.rollout_id, delivery.delivered_call_id, NULL,
+    concat('at most ', single.prompt_len - CASE WHEN single.parent_call_id IS NULL THEN 0 ELSE coalesce(single.parent_prefix_len, 0) END,
+        ' tokens'),
+    concat(delivery.tokens, ' tokens'),
+    concat(delivery.records, ' records of ', delivery.tokens, ' tokens are said to be delivered to call ', delivery.delivered_call_id,
+        ', whose prompt has ',
+        single.prompt_len - CASE WHEN single.parent_call_id IS NULL THEN 0 ELSE coalesce(single.parent_prefix_len, 0) END,
+        ' that its parent''s context has not')
+FROM delivery
+JOIN single ON single.run_id = delivery.run_id AND single.call_id = delivery.delivered_call_id
+WHERE delivery.tokens
+    > single.prompt_len - CASE WHEN single.parent_call_id IS NULL THEN 0 ELSE coalesce(single.parent_prefix_len, 0) END
+UNION ALL
+SELECT
+    result.run_id, result.step, result.group_id, result.rollout_id, result.call_id, NULL,
+    concat('rollout ', cause.rollout_id), concat('rollout ', result.rollout_id),
+    concat('record ', result.record_id, ' of rollout ', result.rollout_id, ' says that call ', result.call_id, ' caused it, which rollout ',
+        cause.rollout_id, ' made')
+FROM result
+JOIN single AS cause ON cause.run_id = result.run_id AND cause.call_id = result.call_id
+LEFT JOIN origin AS here ON here.run_id = result.run_id AND here.rollout_id = result.rollout_id
+WHERE cause.rollout_id <> result.rollout_id AND here.origin_rollout_id IS NULL
+UNION ALL
+SELECT
+    result.run_id, result.step, result.group_id, result.rollout_id, result.call_id, NULL, CAST(cause.call_index AS VARCHAR),
+    CAST(result.call_index AS VARCHAR),
+    concat('record ', result.record_id, ' calls ', result.call_id, ' call ', result.call_index, ' of its rollout, and it is call ',
+        cause.call_index)
+FROM result
+JOIN single AS cause ON cause.run_id = result.run_id AND cause.call_id = result.call_id
+WHERE cause.rollout_id = result.rollout_id AND cause.call_index <> result.call_index
+UNION ALL
+SELECT
+    run_id, step, group_id, rollout_id, call_id, NULL, concat('less than ', limit_ms, ' ms, or an error'), concat(duration_ms, ' ms'),
+    concat('record ', record_id, ' took ', duration_ms, ' ms where its limit is ', limit_ms, ', and reports no error')
+FROM result
+WHERE limit_ms > 0 AND duration_ms >= limit_ms AND NOT has_error
+UNION ALL
+SELECT
+    run_id, step, group_id, rollout_id, NULL, NULL, concat('less than ', limit_ms, ' ms, or an end that says so'),
+    concat(duration_ms, ' ms'),
+    concat('rollout ', rollout_id, ' took ', duration_ms, ' ms where its limit is ', limit_ms, ', and ended as ',
+        coalesce(termination_reason, status, 'nothing that is on record'))
+FROM (
+    SELECT *, CAST(to_unixtime(finished_at) * 1000 AS DOUBLE) - CAST(to_unixtime(started_at) * 1000 AS DOUBLE) AS duration_ms
+    FROM rollouts
+)
+WHERE limit_ms > 0 AND duration_ms >= limit_ms
+    AND coalesce(status, 'completed') = 'completed'
+    AND NOT coalesce(regexp_like(lower(termination_reason), 'time|limit|trunc|abort|deadline|budget'), false)
+UNION ALL
+SELECT
+    rollout.run_id, rollout.step, rollout.group_id, rollout.rollout_id, NULL, NULL, concat(rollout.call_count, ' calls'),
+    concat(coalesce(counted.calls, 0), ' calls'),
+    concat('rollout ', rollout.rollout_id, ' says that it made ', rollout.call_count, ' calls, and ', coalesce(counted.calls, 0),
+        ' are on record')
+FROM rollouts AS rollout
+LEFT JOIN counted ON counted.run_id = rollout.run_id AND counted.rollout_id = rollout.rollout_id
+-- A source counts calls or requests, with those of a judge or without.
+WHERE coalesce(rollout.status, '') <> 'running'
+    AND (rollout.call_count > coalesce(counted.calls, 0)
+        OR rollout.call_count < least(coalesce(counted.act, 0), coalesce(counted.act_requests, 0)))
+UNION ALL
+SELECT
+    run_id, min(step), min(group_id), rollout_id, first_value(call_id ORDER BY call_index, call_id), NULL,
+    'outputs that end as the policy ends them', concat(count(*), ' equal outputs of one token'),
+    concat(count(*), ' calls of rollout ', rollout_id, ' gave the same single token and none stopped of itself: its context was full')
+FROM call
+WHERE output_len = 1 AND output_digest IS NOT NULL AND coalesce(finish_reason, 'length') = 'length'
+GROUP BY run_id, rollout_id, output_digest
+HAVING count(*) >= 5
+UNION ALL
+SELECT
+    trained.run_id, failed.step, failed.group_id, trained.rollout_id, trained.call_id, trained.build_id, 'the attempt that replaced it',
+    concat('attempt ', coalesce(CAST(failed.attempt AS VARCHAR), '?'), ', ', failed.status),
+    concat('build ', trained.build_id, ' trains call ', trained.call_id, ' of rollout ', trained.rollout_id, ', whose attempt ',
+        failed.status, ' and was repeated as ', retry.rollout_id)
+FROM (
+    SELECT DISTINCT span.run_id, span.build_id, call.rollout_id, span.call_id
+    FROM trained_span AS span
+    JOIN single AS call ON call.run_id = span.run_id AND call.call_id = span.call_id
+) AS trained
+JOIN rollouts AS failed
+    ON failed.run_id = trained.run_id AND failed.rollout_id = trained.rollout_id AND failed.status IN ('failed', 'aborted')
+JOIN (
+    SELECT run_id, origin_rollout_id, min(rollout_id) AS rollout_id
+    FROM rollouts WHERE relation = 'retry' AND origin_rollout_id IS NOT NULL GROUP BY run_id, origin_rollout_id
+) AS retry ON retry.run_id = failed.run_id AND retry.origin_rollout_id = failed.rollout_id
