@@ -4,6 +4,7 @@ use arrow::datatypes::DataType;
 use datafusion_common::{Result, plan_err};
 
 use crate::function::Function;
+use crate::number_lists::{mask_type, number_list_type};
 
 /// Fails unless a call has as many arguments as the function takes; those with a default may be left off at the end.
 pub(crate) fn check_count(function: &Function, given: usize) -> Result<()> {
@@ -59,6 +60,22 @@ pub(crate) fn constant_types(function: &Function, first: usize, given: &[DataTyp
     let constants = given.iter().enumerate().skip(first);
     constants
         .map(|(position, data_type)| match function.params.get(position).map(|param| param.type_name) {
+            Some("bigint") => integer_type(function, position, data_type),
+            Some("double") => number_type(function, position, data_type),
+            Some("boolean") => boolean_type(function, position, data_type),
+            _ => id_type(function, position, data_type),
+        })
+        .collect()
+}
+
+/// Returns the types that the arguments of a call are read as, all by what the function declares.
+pub(crate) fn argument_types(function: &Function, given: &[DataType]) -> Result<Vec<DataType>> {
+    check_count(function, given.len())?;
+    let types = given.iter().enumerate();
+    types
+        .map(|(position, data_type)| match function.params.get(position).map(|param| param.type_name) {
+            Some("double[]") => number_list_type(function, position, data_type),
+            Some("boolean[]") => mask_type(function, position, data_type),
             Some("bigint") => integer_type(function, position, data_type),
             Some("double") => number_type(function, position, data_type),
             Some("boolean") => boolean_type(function, position, data_type),

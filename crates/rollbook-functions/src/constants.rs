@@ -6,7 +6,7 @@ use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{DataType, Schema};
 use datafusion_common::{Result, ScalarValue, internal_err, plan_err};
 use datafusion_expr::ColumnarValue;
-use datafusion_expr::function::PartitionEvaluatorArgs;
+use datafusion_expr::function::{AccumulatorArgs, PartitionEvaluatorArgs};
 
 use crate::function::Function;
 
@@ -45,6 +45,23 @@ impl Constants {
         Self::new(function, first, given)
     }
 
+    /// Reads the constant arguments of an aggregate call.
+    pub(crate) fn of_aggregate(function: &'static Function, first: usize, args: &AccumulatorArgs) -> Result<Self> {
+        let Some(batch) = NO_COLUMNS.as_ref() else {
+            return internal_err!("no batch without columns");
+        };
+        let constants = args.exprs.iter().enumerate().skip(first).map(|(position, expr)| {
+            let value = match expr.evaluate(batch) {
+                Ok(ColumnarValue::Scalar(value)) => Some(value),
+                Ok(ColumnarValue::Array(array)) => ScalarValue::try_from_array(&array, 0).ok(),
+                Err(_) => None,
+            };
+            let name = function.params.get(position).map_or("?", |param| param.name);
+            value.map_or_else(|| plan_err!("{}: {name} must be a constant, not {expr}", function.name), Ok)
+        });
+        Self::new(function, first, constants.collect::<Result<Vec<_>>>()?)
+    }
+
     /// Completes the given constants with the defaults of those that are missing.
     pub(crate) fn new(function: &'static Function, first: usize, given: Vec<ScalarValue>) -> Result<Self> {
         let mut values = vec![ScalarValue::Null; first];
@@ -77,6 +94,19 @@ impl Constants {
             return plan_err!("{}: {name} must not be null", self.function.name);
         };
         Ok(value)
+    }
+
+    /// Returns a number, or null.
+    pub(crate) fn optional_number(&self, name: &str) -> Result<Option<f64>> {
+        match self.value(name, &DataType::Float64)? {
+            ScalarValue::Float64(value) => Ok(value),
+            other => internal_err!("{name} is {other}"),
+        }
+    }
+
+    /// Returns a text, or null.
+    pub(crate) fn text(&self, name: &str) -> Result<Option<String>> {
+        Ok(self.value(name, &DataType::Utf8)?.try_as_str().flatten().map(str::to_owned))
     }
 
     /// Returns a boolean that is not null.

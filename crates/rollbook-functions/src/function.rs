@@ -6,7 +6,7 @@ use std::sync::Arc;
 use datafusion_common::{Result, ScalarValue, internal_err};
 use datafusion_expr::{AggregateUDF, DocSection, Documentation, ScalarUDF, WindowUDF};
 
-use crate::{credit, exact, lineage, packing, tokens};
+use crate::{credit, exact, lineage, off_policy, packing, token_credit, tokens};
 
 /// One argument of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,9 +151,27 @@ const FUNCTIONS: &[&Function] = &[
     &credit::GRPO,
     &credit::DR_GRPO,
     &credit::RLOO,
+    &token_credit::TOKEN_MASK,
+    &token_credit::PLACE_REWARD,
+    &token_credit::TOKEN_RETURNS,
+    &token_credit::GAE,
+    &token_credit::BI_LEVEL_GAE,
+    &token_credit::TURN_RETURNS,
+    &token_credit::TURN_GAE,
+    &token_credit::OPTIMAL_TOKEN_BASELINE,
+    &token_credit::TOKEN_FILL,
+    &token_credit::TOKEN_SUM,
+    &token_credit::TOKEN_STEPS,
+    &token_credit::TOKEN_MOMENTS,
+    &token_credit::WHITEN,
+    &off_policy::TOKEN_KL,
+    &off_policy::IMPORTANCE_WEIGHTS,
+    &off_policy::REJECTION_MASK,
+    &off_policy::ROLLOUT_CORRECTION_METRICS,
     &packing::PACK,
     &lineage::CHAIN_ROOT,
     &lineage::CHAIN_INDEX,
+    &lineage::TRAJECTORY_ID,
     &exact::EXACT_SUM,
     &exact::EXACT_AVG,
 ];

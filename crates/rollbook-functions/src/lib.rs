@@ -1,4 +1,4 @@
-//! The SQL functions of Rollbook: token lists, credit windows, packing, call chains and exact sums.
+//! The SQL functions of Rollbook: token lists, credit windows, token credit, off-policy correction, packing, call chains and exact sums.
 //!
 //! A function is one folder, `src/<family>/<name>/`, with its definition, its code and its `.slt`; one line in the list of its family makes
 //! it known. [`functions`] lists them all in the order of the documentation. They are ordinary `DataFusion` functions that read no table, so
@@ -8,12 +8,18 @@
 //! [`Param`]s that a [`Function`] declares.
 
 mod argument;
+mod call_window;
 mod constants;
 mod credit;
+mod double_double;
 mod exact;
 mod function;
 mod lineage;
+mod list_function;
+mod number_lists;
+mod off_policy;
 mod packing;
+mod token_credit;
 mod tokens;
 
 #[cfg(test)]

@@ -10,12 +10,14 @@
 mod chain_index;
 mod chain_root;
 mod chains;
+mod trajectory_id;
 mod window;
 
 use crate::function::Param;
 
 pub(crate) use chain_index::CHAIN_INDEX;
 pub(crate) use chain_root::CHAIN_ROOT;
+pub(crate) use trajectory_id::TRAJECTORY_ID;
 
 /// Arguments of both functions.
 const PARAMS: &[Param] = &[
