@@ -12,6 +12,45 @@ const SHIPPED: &[(&str, &str)] = &[
     ("grpo", include_str!("../../../../sql/recipes/credits/grpo.sql")),
     ("dr_grpo", include_str!("../../../../sql/recipes/credits/dr_grpo.sql")),
     ("rloo", include_str!("../../../../sql/recipes/credits/rloo.sql")),
+    ("gae", include_str!("../../../../sql/recipes/credits/gae.sql")),
+    ("optimal_token_baseline", include_str!("../../../../sql/recipes/credits/optimal_token_baseline.sql")),
+    ("reinforce_plus_plus", include_str!("../../../../sql/recipes/credits/reinforce_plus_plus.sql")),
+    ("returns", include_str!("../../../../sql/recipes/credits/returns.sql")),
+    ("areal/gae", include_str!("../../../../sql/recipes/credits/areal/gae.sql")),
+    ("nemo-rl/gae", include_str!("../../../../sql/recipes/credits/nemo-rl/gae.sql")),
+    ("openrlhf/gae", include_str!("../../../../sql/recipes/credits/openrlhf/gae.sql")),
+    ("openrlhf/reinforce", include_str!("../../../../sql/recipes/credits/openrlhf/reinforce.sql")),
+    ("ragen/bi_level_gae", include_str!("../../../../sql/recipes/credits/ragen/bi_level_gae.sql")),
+    ("slime/reinforce_plus_plus", include_str!("../../../../sql/recipes/credits/slime/reinforce_plus_plus.sql")),
+    ("verl/gae", include_str!("../../../../sql/recipes/credits/verl/gae.sql")),
+    ("verl/optimal_token_baseline", include_str!("../../../../sql/recipes/credits/verl/optimal_token_baseline.sql")),
+    ("verl/reinforce_plus_plus", include_str!("../../../../sql/recipes/credits/verl/reinforce_plus_plus.sql")),
+    (
+        "verl/tir_optimal_token_baseline",
+        include_str!("../../../../sql/recipes/credits/verl/tir_optimal_token_baseline.sql"),
+    ),
+    ("gigpo", include_str!("../../../../sql/recipes/credits/gigpo.sql")),
+    ("importance_weights", include_str!("../../../../sql/recipes/credits/importance_weights.sql")),
+    ("mt_grpo", include_str!("../../../../sql/recipes/credits/mt_grpo.sql")),
+    ("process_rewards", include_str!("../../../../sql/recipes/credits/process_rewards.sql")),
+    ("turn_gae", include_str!("../../../../sql/recipes/credits/turn_gae.sql")),
+    ("turn_returns", include_str!("../../../../sql/recipes/credits/turn_returns.sql")),
+    ("vineppo", include_str!("../../../../sql/recipes/credits/vineppo.sql")),
+    ("areal/turn_discount", include_str!("../../../../sql/recipes/credits/areal/turn_discount.sql")),
+    ("roll/agentic_reinforce", include_str!("../../../../sql/recipes/credits/roll/agentic_reinforce.sql")),
+    ("roll/gigpo", include_str!("../../../../sql/recipes/credits/roll/gigpo.sql")),
+    ("roll/step_reinforce", include_str!("../../../../sql/recipes/credits/roll/step_reinforce.sql")),
+    ("verl-agent/gigpo", include_str!("../../../../sql/recipes/credits/verl-agent/gigpo.sql")),
+    ("verl/rollout_is", include_str!("../../../../sql/recipes/credits/verl/rollout_is.sql")),
+    ("verl/rollout_rs", include_str!("../../../../sql/recipes/credits/verl/rollout_rs.sql")),
+    ("on_policy_distillation", include_str!("../../../../sql/recipes/credits/on_policy_distillation.sql")),
+    ("reinforce_plus_plus_baseline", include_str!("../../../../sql/recipes/credits/reinforce_plus_plus_baseline.sql")),
+    ("nemo-rl/reinforce_plus_plus", include_str!("../../../../sql/recipes/credits/nemo-rl/reinforce_plus_plus.sql")),
+    ("openrlhf/reinforce_baseline", include_str!("../../../../sql/recipes/credits/openrlhf/reinforce_baseline.sql")),
+    (
+        "verl/reinforce_plus_plus_baseline",
+        include_str!("../../../../sql/recipes/credits/verl/reinforce_plus_plus_baseline.sql"),
+    ),
     ("merged", include_str!("../../../../sql/recipes/builds/merged.sql")),
 ];
 
@@ -46,15 +85,26 @@ mod tests {
 
     use super::*;
 
+    /// Collects the names of recipes below a folder: `gae`, `verl/gae`.
+    fn collect(root: &Path, folder: &Path, names: &mut BTreeSet<String>) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                collect(root, &path, names);
+            } else {
+                let name = path.strip_prefix(root).unwrap().with_extension("");
+                names.insert(name.to_string_lossy().into_owned());
+            }
+        }
+    }
+
     #[test]
     fn the_list_holds_every_file_of_the_folder() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sql/recipes");
         let mut files = BTreeSet::new();
         for folder in ["rewards", "credits", "builds"] {
-            for entry in std::fs::read_dir(root.join(folder)).unwrap() {
-                let path = entry.unwrap().path();
-                files.insert(path.file_stem().unwrap().to_string_lossy().into_owned());
-            }
+            let folder = root.join(folder);
+            collect(&folder, &folder, &mut files);
         }
         let listed: BTreeSet<_> = SHIPPED.iter().map(|(name, _)| (*name).to_owned()).collect();
         assert_eq!(listed, files);

@@ -27,11 +27,12 @@ use crate::provider::{LakeTable, store_url};
 use crate::session::{PlanOptions, Session, parse};
 
 /// Views written in SQL, each after those it reads.
-const VIEWS: [(&str, &str); 4] = [
+const VIEWS: [(&str, &str); 5] = [
     ("groups", include_str!("../../../../sql/views/groups.sql")),
     ("contexts", include_str!("../../../../sql/views/contexts.sql")),
     ("transitions", include_str!("../../../../sql/views/transitions.sql")),
     ("contract", include_str!("../../../../sql/views/contract.sql")),
+    ("trajectories", include_str!("../../../../sql/views/trajectories.sql")),
 ];
 
 /// Tables of which a view shows the current rows.

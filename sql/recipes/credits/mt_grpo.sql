@@ -1,0 +1,68 @@
+-- @kind credit
+-- @doc Multi-turn GRPO: the outcome compared over the trajectories of the group, and the reward of each call compared
+--   over the calls at the same place in theirs. The last call of a trajectory gets the outcome's advantage alone.
+-- @formula A_i = A_turn + outcome_weight * A_outcome before the last call, A_outcome for it; both (r - mean) / (std +
+--   eps)
+-- @source arXiv 2505.11821 (MT-GRPO)
+-- @param outcome_weight double = 1 : weight of the outcome in the calls before the last
+-- @param eps double = 1e-6 : added to the standard deviations
+WITH rewarded AS (
+    SELECT
+        path.run_id, path.step, path.rollout_id, path.call_id, path.call_index, path.turn_index, path.trajectory_id,
+        whole.outcome,
+        CASE WHEN own.call_id IS NULL THEN 0.0 ELSE own.value END AS earned
+    FROM trajectories AS path
+    JOIN (
+        -- Without a reward of the whole rollout its calls have earned all there is.
+        SELECT
+            run_id,
+            rollout_id,
+            CASE
+                WHEN count(*) FILTER (WHERE call_id IS NULL) = 0 THEN 0.0
+                ELSE max(value) FILTER (WHERE call_id IS NULL)
+            END AS outcome
+        FROM reward
+        GROUP BY run_id, rollout_id
+    ) AS whole ON whole.run_id = path.run_id AND whole.rollout_id = path.rollout_id
+    LEFT JOIN (SELECT run_id, call_id, value FROM reward WHERE call_id IS NOT NULL) AS own
+        ON own.run_id = path.run_id AND own.call_id = path.call_id
+),
+placed AS (
+    SELECT
+        *,
+        row_number() OVER (PARTITION BY run_id, rollout_id, trajectory_id ORDER BY call_index, call_id) AS place,
+        row_number() OVER (
+            PARTITION BY run_id, rollout_id, trajectory_id ORDER BY call_index DESC, call_id DESC
+        ) = 1 AS is_last
+    FROM rewarded
+),
+grouped AS (
+    SELECT
+        placed.*,
+        member.group_key,
+        placed.rollout_id || '/' || placed.trajectory_id AS trajectory,
+        placed.rollout_id || '/' || placed.call_id AS call
+    FROM placed
+    JOIN (
+        SELECT DISTINCT run_id, rollout_id, CAST($group_key AS VARCHAR) AS group_key FROM reward
+    ) AS member
+        ON member.run_id = placed.run_id AND member.rollout_id = placed.rollout_id
+    WHERE member.group_key IS NOT NULL
+),
+compared AS (
+    SELECT
+        *,
+        grpo(outcome, trajectory, eps => $eps) OVER (PARTITION BY run_id, group_key) AS outcome_advantage,
+        grpo(earned, trajectory, eps => $eps) OVER (PARTITION BY run_id, group_key, place) AS turn_advantage
+    FROM grouped
+)
+SELECT
+    run_id,
+    rollout_id,
+    call_id,
+    'advantage' AS quantity,
+    'call' AS level,
+    CASE WHEN is_last THEN outcome_advantage ELSE turn_advantage + $outcome_weight * outcome_advantage END AS value,
+    'group' AS baseline_scope,
+    group_key AS baseline_key
+FROM compared

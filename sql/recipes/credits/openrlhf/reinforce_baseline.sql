@@ -1,0 +1,69 @@
+-- @kind credit
+-- @doc REINFORCE++-baseline as in OpenRLHF: whitened over the tokens of the step with the population variance. The
+--   reward of a trajectory (view trajectories) is that of the rollout and those of its calls; each is a member of the
+--   group.
+-- @formula a = r - mean over the trajectories of the group; (a - m) / sqrt(max(var, 1e-8)), m and var over the trained
+--   tokens of the step, population variance
+-- @source OpenRLHF
+WITH rewarded AS (
+    SELECT
+        path.run_id, path.step, path.rollout_id, path.call_id, path.call_index, path.turn_index, path.trajectory_id,
+        whole.outcome,
+        CASE WHEN own.call_id IS NULL THEN 0.0 ELSE own.value END AS earned
+    FROM trajectories AS path
+    JOIN (
+        -- Without a reward of the whole rollout its calls have earned all there is.
+        SELECT
+            run_id,
+            rollout_id,
+            CASE
+                WHEN count(*) FILTER (WHERE call_id IS NULL) = 0 THEN 0.0
+                ELSE max(value) FILTER (WHERE call_id IS NULL)
+            END AS outcome
+        FROM reward
+        GROUP BY run_id, rollout_id
+    ) AS whole ON whole.run_id = path.run_id AND whole.rollout_id = path.rollout_id
+    LEFT JOIN (SELECT run_id, call_id, value FROM reward WHERE call_id IS NOT NULL) AS own
+        ON own.run_id = path.run_id AND own.call_id = path.call_id
+),
+grouped AS (
+    SELECT
+        rewarded.*,
+        member.group_key,
+        rewarded.rollout_id || '/' || rewarded.trajectory_id AS trajectory,
+        rewarded.rollout_id || '/' || rewarded.call_id AS call
+    FROM rewarded
+    JOIN (
+        SELECT DISTINCT run_id, rollout_id, CAST($group_key AS VARCHAR) AS group_key FROM reward
+    ) AS member
+        ON member.run_id = rewarded.run_id AND member.rollout_id = rewarded.rollout_id
+    WHERE member.group_key IS NOT NULL
+),
+summed AS (
+    SELECT *, outcome + exact_sum(earned) OVER (PARTITION BY run_id, rollout_id, trajectory_id) AS episode_return
+    FROM grouped
+),
+centered AS (
+    SELECT *, dr_grpo(episode_return, trajectory) OVER (PARTITION BY run_id, group_key) AS advantage
+    FROM summed
+),
+batch AS (
+    SELECT
+        centered.run_id,
+        centered.step,
+        token_moments(token_fill(centered.advantage, path.token_mask), path.token_mask, path.call_id) AS moments
+    FROM centered
+    JOIN trajectories AS path ON path.run_id = centered.run_id AND path.call_id = centered.call_id
+    GROUP BY centered.run_id, centered.step
+)
+SELECT
+    one.run_id,
+    one.rollout_id,
+    one.call_id,
+    'advantage' AS quantity,
+    'call' AS level,
+    whiten(make_array(one.advantage), NULL, batch.moments, one.call_id, ddof => 0, eps_at => 'floor')[1] AS value,
+    'group' AS baseline_scope,
+    one.group_key AS baseline_key
+FROM centered AS one
+JOIN batch ON batch.run_id = one.run_id AND batch.step IS NOT DISTINCT FROM one.step

@@ -1,0 +1,67 @@
+-- @kind credit
+-- @doc Group-relative process supervision: the rewards of all calls of the group are normalized together, and a call
+--   gets the sum of its own and the later ones. The reward of a call is its own, if it has one, and at the end of a
+--   trajectory (view trajectories) that of the rollout.
+-- @formula n_i = (r_i - mean) / (std + eps) over the calls of the group; A_i = n_i + A_next
+-- @source arXiv 2402.03300, section 4.1.3 (DeepSeekMath)
+-- @param eps double = 1e-6 : added to the standard deviation
+WITH rewarded AS (
+    SELECT
+        path.run_id, path.step, path.rollout_id, path.call_id, path.call_index, path.turn_index, path.trajectory_id,
+        whole.outcome,
+        CASE WHEN own.call_id IS NULL THEN 0.0 ELSE own.value END AS earned
+    FROM trajectories AS path
+    JOIN (
+        -- Without a reward of the whole rollout its calls have earned all there is.
+        SELECT
+            run_id,
+            rollout_id,
+            CASE
+                WHEN count(*) FILTER (WHERE call_id IS NULL) = 0 THEN 0.0
+                ELSE max(value) FILTER (WHERE call_id IS NULL)
+            END AS outcome
+        FROM reward
+        GROUP BY run_id, rollout_id
+    ) AS whole ON whole.run_id = path.run_id AND whole.rollout_id = path.rollout_id
+    LEFT JOIN (SELECT run_id, call_id, value FROM reward WHERE call_id IS NOT NULL) AS own
+        ON own.run_id = path.run_id AND own.call_id = path.call_id
+),
+steps AS (
+    SELECT
+        *,
+        earned + CASE
+            WHEN row_number() OVER (
+                PARTITION BY run_id, rollout_id, trajectory_id ORDER BY call_index DESC, call_id DESC
+            ) = 1 THEN outcome
+            ELSE 0.0
+        END AS reward
+    FROM rewarded
+),
+grouped AS (
+    SELECT
+        steps.*,
+        member.group_key,
+        steps.rollout_id || '/' || steps.trajectory_id AS trajectory,
+        steps.rollout_id || '/' || steps.call_id AS call
+    FROM steps
+    JOIN (
+        SELECT DISTINCT run_id, rollout_id, CAST($group_key AS VARCHAR) AS group_key FROM reward
+    ) AS member
+        ON member.run_id = steps.run_id AND member.rollout_id = steps.rollout_id
+    WHERE member.group_key IS NOT NULL
+),
+normalized AS (
+    SELECT *, grpo(reward, call, eps => $eps) OVER (PARTITION BY run_id, group_key) AS relative_reward
+    FROM grouped
+)
+SELECT
+    run_id,
+    rollout_id,
+    call_id,
+    'advantage' AS quantity,
+    'call' AS level,
+    turn_returns(relative_reward, call_id)
+        OVER (PARTITION BY run_id, rollout_id, trajectory_id ORDER BY call_index, call_id) AS value,
+    'group' AS baseline_scope,
+    group_key AS baseline_key
+FROM normalized

@@ -1,0 +1,115 @@
+-- @kind credit
+-- @doc GiGPO as in ROLL: mean and deviation of the episodes run over calls, so that long trajectories weigh more. ROLL
+--   also gives 0 where the deviation is not above 1e-6, here where it is 0. The reward of a call is its own, if it has
+--   one, and at the end of a trajectory (view trajectories) that of the rollout. A call saw the state_digest of the
+--   last environment record delivered to it; one whose state is unknown is compared with none.
+-- @formula A = episode_reward_weight * (R - mean) / (std + 1e-6) over the calls of the group + step_reward_weight *
+--   (step return - mean) / (std + 1e-6) over its calls that saw the same state
+-- @source ROLL (gigpo)
+-- @param step_reward_gamma double = 0.95 : discount of one step in the step return
+-- @param episode_reward_weight double = 1 : weight of the episode advantage
+-- @param step_reward_weight double = 1 : weight of the step advantage
+WITH rewarded AS (
+    SELECT
+        path.run_id, path.step, path.rollout_id, path.call_id, path.call_index, path.turn_index, path.trajectory_id,
+        whole.outcome,
+        CASE WHEN own.call_id IS NULL THEN 0.0 ELSE own.value END AS earned
+    FROM trajectories AS path
+    JOIN (
+        -- Without a reward of the whole rollout its calls have earned all there is.
+        SELECT
+            run_id,
+            rollout_id,
+            CASE
+                WHEN count(*) FILTER (WHERE call_id IS NULL) = 0 THEN 0.0
+                ELSE max(value) FILTER (WHERE call_id IS NULL)
+            END AS outcome
+        FROM reward
+        GROUP BY run_id, rollout_id
+    ) AS whole ON whole.run_id = path.run_id AND whole.rollout_id = path.rollout_id
+    LEFT JOIN (SELECT run_id, call_id, value FROM reward WHERE call_id IS NOT NULL) AS own
+        ON own.run_id = path.run_id AND own.call_id = path.call_id
+),
+steps AS (
+    SELECT
+        *,
+        earned + CASE
+            WHEN row_number() OVER (
+                PARTITION BY run_id, rollout_id, trajectory_id ORDER BY call_index DESC, call_id DESC
+            ) = 1 THEN outcome
+            ELSE 0.0
+        END AS reward
+    FROM rewarded
+),
+discounted AS (
+    SELECT
+        *,
+        turn_returns(reward, call_id, gamma => $step_reward_gamma)
+            OVER (PARTITION BY run_id, rollout_id, trajectory_id ORDER BY call_index, call_id) AS step_return,
+        exact_sum(reward) OVER (PARTITION BY run_id, rollout_id, trajectory_id) AS episode_return
+    FROM steps
+),
+grouped AS (
+    SELECT
+        discounted.*,
+        member.group_key,
+        discounted.rollout_id || '/' || discounted.trajectory_id AS trajectory,
+        discounted.rollout_id || '/' || discounted.call_id AS call
+    FROM discounted
+    JOIN (
+        SELECT DISTINCT run_id, rollout_id, CAST($group_key AS VARCHAR) AS group_key FROM reward
+    ) AS member
+        ON member.run_id = discounted.run_id AND member.rollout_id = discounted.rollout_id
+    WHERE member.group_key IS NOT NULL
+),
+stated AS (
+    -- The state a call saw: of the last record delivered to it, else of what followed the call before, else the first.
+    SELECT
+        grouped.*,
+        COALESCE(
+            delivered.state_digest,
+            followed.state_digest,
+            CASE WHEN grouped.is_first THEN start.initial_state_digest END
+        ) AS state
+    FROM (
+        SELECT
+            *,
+            lag(call_id) OVER (PARTITION BY run_id, rollout_id, trajectory_id ORDER BY call_index, call_id) AS previous,
+            row_number() OVER (PARTITION BY run_id, rollout_id ORDER BY call_index, call_id) = 1 AS is_first
+        FROM grouped
+    ) AS grouped
+    LEFT JOIN (
+        SELECT run_id, delivered_call_id, first_value(state_digest ORDER BY call_index DESC, record_id DESC) AS state_digest
+        FROM environment_records
+        WHERE state_digest IS NOT NULL AND delivered_call_id IS NOT NULL
+        GROUP BY run_id, delivered_call_id
+    ) AS delivered ON delivered.run_id = grouped.run_id AND delivered.delivered_call_id = grouped.call_id
+    LEFT JOIN (
+        SELECT run_id, call_id, first_value(state_digest ORDER BY record_id DESC) AS state_digest
+        FROM environment_records
+        WHERE state_digest IS NOT NULL AND delivered_call_id IS NULL AND call_id IS NOT NULL
+        GROUP BY run_id, call_id
+    ) AS followed ON followed.run_id = grouped.run_id AND followed.call_id = grouped.previous
+    LEFT JOIN (SELECT run_id, rollout_id, initial_state_digest FROM rollouts) AS start
+        ON start.run_id = grouped.run_id AND start.rollout_id = grouped.rollout_id
+),
+compared AS (
+    SELECT
+        *,
+        grpo(episode_return, call) OVER (PARTITION BY run_id, group_key) AS episode_advantage,
+        CASE
+            WHEN state IS NULL THEN 0.0
+            ELSE grpo(step_return, call) OVER (PARTITION BY run_id, group_key, state)
+        END AS step_advantage
+    FROM stated
+)
+SELECT
+    run_id,
+    rollout_id,
+    call_id,
+    'advantage' AS quantity,
+    'call' AS level,
+    $episode_reward_weight * episode_advantage + $step_reward_weight * step_advantage AS value,
+    'group' AS baseline_scope,
+    group_key AS baseline_key
+FROM compared

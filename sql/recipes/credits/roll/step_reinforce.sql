@@ -1,0 +1,76 @@
+-- @kind credit
+-- @doc Step REINFORCE as in ROLL: the discounted reward from each call on, normalized over the calls of a group. The
+--   reward of a call is its own, if it has one, and at the end of a trajectory (view trajectories) that of the rollout.
+-- @formula R_i = r_i + step_reward_gamma * R_next; mean_std: (R - mean) / (std + 1e-6), mean: R - mean, none: R
+-- @source ROLL (step_reinforce)
+-- @param step_reward_gamma double = 0.95 : discount of one step
+-- @param method string = mean_std : mean_std, mean or none; what it runs over is the group_key
+-- @check method must be mean_std, mean or none, not {method}
+--   SELECT $method AS method WHERE $method NOT IN ('mean_std', 'mean', 'none')
+WITH rewarded AS (
+    SELECT
+        path.run_id, path.step, path.rollout_id, path.call_id, path.call_index, path.turn_index, path.trajectory_id,
+        whole.outcome,
+        CASE WHEN own.call_id IS NULL THEN 0.0 ELSE own.value END AS earned
+    FROM trajectories AS path
+    JOIN (
+        -- Without a reward of the whole rollout its calls have earned all there is.
+        SELECT
+            run_id,
+            rollout_id,
+            CASE
+                WHEN count(*) FILTER (WHERE call_id IS NULL) = 0 THEN 0.0
+                ELSE max(value) FILTER (WHERE call_id IS NULL)
+            END AS outcome
+        FROM reward
+        GROUP BY run_id, rollout_id
+    ) AS whole ON whole.run_id = path.run_id AND whole.rollout_id = path.rollout_id
+    LEFT JOIN (SELECT run_id, call_id, value FROM reward WHERE call_id IS NOT NULL) AS own
+        ON own.run_id = path.run_id AND own.call_id = path.call_id
+),
+steps AS (
+    SELECT
+        *,
+        earned + CASE
+            WHEN row_number() OVER (
+                PARTITION BY run_id, rollout_id, trajectory_id ORDER BY call_index DESC, call_id DESC
+            ) = 1 THEN outcome
+            ELSE 0.0
+        END AS reward
+    FROM rewarded
+),
+discounted AS (
+    SELECT
+        *,
+        turn_returns(reward, call_id, gamma => $step_reward_gamma)
+            OVER (PARTITION BY run_id, rollout_id, trajectory_id ORDER BY call_index, call_id) AS step_return,
+        exact_sum(reward) OVER (PARTITION BY run_id, rollout_id, trajectory_id) AS episode_return
+    FROM steps
+),
+grouped AS (
+    SELECT
+        discounted.*,
+        member.group_key,
+        discounted.rollout_id || '/' || discounted.trajectory_id AS trajectory,
+        discounted.rollout_id || '/' || discounted.call_id AS call
+    FROM discounted
+    JOIN (
+        SELECT DISTINCT run_id, rollout_id, CAST($group_key AS VARCHAR) AS group_key FROM reward
+    ) AS member
+        ON member.run_id = discounted.run_id AND member.rollout_id = discounted.rollout_id
+    WHERE member.group_key IS NOT NULL
+)
+SELECT
+    run_id,
+    rollout_id,
+    call_id,
+    'advantage' AS quantity,
+    'call' AS level,
+    CASE $method
+        WHEN 'mean_std' THEN grpo(step_return, call) OVER (PARTITION BY run_id, group_key)
+        WHEN 'mean' THEN dr_grpo(step_return, call) OVER (PARTITION BY run_id, group_key)
+        ELSE step_return
+    END AS value,
+    'group' AS baseline_scope,
+    group_key AS baseline_key
+FROM grouped

@@ -1,0 +1,76 @@
+-- @kind credit
+-- @doc Generalized advantage estimation with a turn as the step. The reward of a call is its own, if it has one, and at
+--   the end of a trajectory (view trajectories) that of the rollout. The value of a turn is the critic's at its first
+--   output token.
+-- @formula A_i = d_i + gamma * lam * A_next, d_i = r_i + gamma * V_next - V_i
+-- @source arXiv 1506.02438
+-- @param gamma double = 1 : discount of one turn
+-- @param lam double = 1 : weight of later differences
+-- @param value_signal string = value : signal with the critic's value of each token
+-- @param producer string = null : producer of the signals; null = the only one
+-- @check there is no signal {name}: import it into token_signals
+--   SELECT $value_signal AS name
+--   FROM (
+--     SELECT count(*) AS found
+--     FROM token_signals
+--     WHERE name = $value_signal AND ($producer IS NULL OR producer = $producer)
+--   )
+--   WHERE found = 0
+-- @check call {call_id} has several signals {name}: name one with the parameter producer
+--   SELECT call_id, $value_signal AS name
+--   FROM token_signals
+--   WHERE name = $value_signal AND ($producer IS NULL OR producer = $producer)
+--   GROUP BY run_id, call_id
+--   HAVING count(*) > 1
+--   ORDER BY run_id, call_id
+--   LIMIT 1
+WITH rewarded AS (
+    SELECT
+        path.run_id, path.step, path.rollout_id, path.call_id, path.call_index, path.turn_index, path.trajectory_id,
+        whole.outcome,
+        CASE WHEN own.call_id IS NULL THEN 0.0 ELSE own.value END AS earned
+    FROM trajectories AS path
+    JOIN (
+        -- Without a reward of the whole rollout its calls have earned all there is.
+        SELECT
+            run_id,
+            rollout_id,
+            CASE
+                WHEN count(*) FILTER (WHERE call_id IS NULL) = 0 THEN 0.0
+                ELSE max(value) FILTER (WHERE call_id IS NULL)
+            END AS outcome
+        FROM reward
+        GROUP BY run_id, rollout_id
+    ) AS whole ON whole.run_id = path.run_id AND whole.rollout_id = path.rollout_id
+    LEFT JOIN (SELECT run_id, call_id, value FROM reward WHERE call_id IS NOT NULL) AS own
+        ON own.run_id = path.run_id AND own.call_id = path.call_id
+),
+steps AS (
+    SELECT
+        *,
+        earned + CASE
+            WHEN row_number() OVER (
+                PARTITION BY run_id, rollout_id, trajectory_id ORDER BY call_index DESC, call_id DESC
+            ) = 1 THEN outcome
+            ELSE 0.0
+        END AS reward
+    FROM rewarded
+),
+valued AS (
+    SELECT steps.*, signal.first_value AS critic
+    FROM steps
+    LEFT JOIN (
+        SELECT run_id, call_id, "values"[1] AS first_value
+        FROM token_signals
+        WHERE name = $value_signal AND ($producer IS NULL OR producer = $producer)
+    ) AS signal ON signal.run_id = steps.run_id AND signal.call_id = steps.call_id
+)
+SELECT
+    run_id,
+    rollout_id,
+    call_id,
+    'advantage' AS quantity,
+    'call' AS level,
+    turn_gae(reward, critic, call_id, turn_index, gamma => $gamma, lam => $lam)
+        OVER (PARTITION BY run_id, rollout_id, trajectory_id ORDER BY call_index, call_id) AS value
+FROM valued

@@ -1,0 +1,47 @@
+-- @kind credit
+-- @doc The discounted reward from each turn on. The reward of a call is its own, if it has one, and at the end of a
+--   trajectory (view trajectories) that of the rollout. Neighboring calls of one turn_index are one turn.
+-- @formula R_i = r_i + gamma * R_next
+-- @source AReaL (turn discount)
+-- @param gamma double = 1 : discount of one turn
+WITH rewarded AS (
+    SELECT
+        path.run_id, path.step, path.rollout_id, path.call_id, path.call_index, path.turn_index, path.trajectory_id,
+        whole.outcome,
+        CASE WHEN own.call_id IS NULL THEN 0.0 ELSE own.value END AS earned
+    FROM trajectories AS path
+    JOIN (
+        -- Without a reward of the whole rollout its calls have earned all there is.
+        SELECT
+            run_id,
+            rollout_id,
+            CASE
+                WHEN count(*) FILTER (WHERE call_id IS NULL) = 0 THEN 0.0
+                ELSE max(value) FILTER (WHERE call_id IS NULL)
+            END AS outcome
+        FROM reward
+        GROUP BY run_id, rollout_id
+    ) AS whole ON whole.run_id = path.run_id AND whole.rollout_id = path.rollout_id
+    LEFT JOIN (SELECT run_id, call_id, value FROM reward WHERE call_id IS NOT NULL) AS own
+        ON own.run_id = path.run_id AND own.call_id = path.call_id
+),
+steps AS (
+    SELECT
+        *,
+        earned + CASE
+            WHEN row_number() OVER (
+                PARTITION BY run_id, rollout_id, trajectory_id ORDER BY call_index DESC, call_id DESC
+            ) = 1 THEN outcome
+            ELSE 0.0
+        END AS reward
+    FROM rewarded
+)
+SELECT
+    run_id,
+    rollout_id,
+    call_id,
+    'return' AS quantity,
+    'call' AS level,
+    turn_returns(reward, call_id, turn_index, gamma => $gamma)
+        OVER (PARTITION BY run_id, rollout_id, trajectory_id ORDER BY call_index, call_id) AS value
+FROM steps
