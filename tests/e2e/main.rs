@@ -13,4 +13,6 @@ mod race;
 mod read_only;
 mod same_source;
 mod snapshots;
+mod token_credits;
+mod verl_golden;
 mod whole_way;
