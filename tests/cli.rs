@@ -214,6 +214,7 @@ fn the_catalogs_are_whole() {
     let mut expected: Vec<&str> = rollbook_testing::faults::CHECKS.to_vec();
     expected.sort_unstable();
     assert_eq!(checks, expected);
+    // That every file of sql/recipes is listed is a test of the catalog itself.
     let recipes = names(&["recipes"], "name");
     for name in ["dr_grpo", "grpo", "merged", "rloo", "verifier_value", "weighted_sum", "gae", "verl/gae"] {
         assert!(recipes.iter().any(|listed| listed == name), "{name} of {recipes:?}");

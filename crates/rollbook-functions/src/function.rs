@@ -148,6 +148,7 @@ const FUNCTIONS: &[&Function] = &[
     &tokens::COMMON_PREFIX_LEN,
     &tokens::TOKEN_DIGEST,
     &tokens::SLICE,
+    &tokens::REPEATED_NGRAMS,
     &credit::GRPO,
     &credit::DR_GRPO,
     &credit::RLOO,

@@ -6,6 +6,8 @@ use std::fmt;
 use arrow::error::ArrowError;
 use datafusion::common::DataFusionError;
 
+use crate::recipe::Place;
+
 /// What the caller should do about an [`Error`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
@@ -32,6 +34,7 @@ pub struct Error {
     message: String,
     context: Vec<(&'static str, String)>,
     source: Option<Box<dyn StdError + Send + Sync>>,
+    place: Option<Place>,
 }
 
 /// A result with this crate's error.
@@ -40,7 +43,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 impl Error {
     /// Makes an error of a kind.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), context: Vec::new(), source: None }
+        Self { kind, message: message.into(), context: Vec::new(), source: None, place: None }
     }
 
     /// Makes an error that the caller can mend by changing what was asked.
@@ -80,6 +83,11 @@ impl Error {
     /// Returns what the caller should do.
     pub fn kind(&self) -> ErrorKind {
         self.kind
+    }
+
+    /// Returns where in the SQL text the planner found it, if it says.
+    pub(crate) fn place(&self) -> Option<Place> {
+        self.place
     }
 
     /// Returns the message without context and causes.
@@ -136,7 +144,9 @@ impl From<DataFusionError> for Error {
             other => other,
         };
         let kind = kind_of(&error);
-        Self::new(kind, error.strip_backtrace())
+        let span = error.diagnostic().and_then(|diagnostic| diagnostic.span);
+        let place = span.map(|span| Place { line: span.start.line, column: span.start.column });
+        Self { place, ..Self::new(kind, error.strip_backtrace()) }
     }
 }
 

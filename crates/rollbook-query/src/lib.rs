@@ -6,6 +6,7 @@
 //! ```
 
 pub mod build;
+pub mod compare;
 mod error;
 pub mod export;
 #[cfg(test)]

@@ -18,6 +18,28 @@
 --   WHERE tokens > $max_tokens
 --   ORDER BY tokens DESC, rollout_id, call_id
 --   LIMIT 1
+-- @test a call that extends its parent continues the sequence, one that does not starts its own
+--   credit {"rollout_id": "a", "step": 3, "group_id": "g", "value": 1}
+--   calls {"rollout_id": "a", "call_id": "a0", "call_index": 0, "prompt_token_ids": [1, 2], "output_token_ids": [3]}
+--     {"rollout_id": "a", "call_id": "a1", "call_index": 1, "parent_call_id": "a0", "prompt_token_ids": [1, 2, 3, 4],
+--      "output_token_ids": [5]}
+--     {"rollout_id": "a", "call_id": "a2", "call_index": 2, "parent_call_id": "a1", "prompt_token_ids": [1, 9],
+--      "output_token_ids": [6]}
+--   expect {"optimizer_step": 3, "micro_batch": 0, "rank": 0, "row_index": 0, "sequence_index": 0, "rollout_id": "a",
+--     "call_ids": ["a0", "a1"]}
+--   expect {"row_index": 0, "sequence_index": 1, "rollout_id": "a", "call_ids": ["a2"]}
+-- @test the longest sequence goes first into its own row
+--   credit {"rollout_id": "a", "value": 1} {"rollout_id": "b", "value": 0}
+--   calls {"rollout_id": "a", "call_id": "a0", "call_index": 0, "prompt_len": 1, "output_len": 2}
+--     {"rollout_id": "b", "call_id": "b0", "call_index": 0, "prompt_len": 2, "output_len": 2}
+--   param max_tokens=4
+--   expect {"optimizer_step": 0, "row_index": 0, "rollout_id": "b", "call_ids": ["b0"]}
+--   expect {"optimizer_step": 0, "row_index": 1, "rollout_id": "a", "call_ids": ["a0"]}
+-- @test a sequence that does not fit
+--   credit {"rollout_id": "a", "value": 1}
+--   calls {"rollout_id": "a", "call_id": "a0", "call_index": 0, "prompt_len": 3, "output_len": 2}
+--   param max_tokens=4
+--   error rollout a, call a0: a sequence of 5 tokens does not fit into max-tokens 4
 WITH credited AS (
     SELECT run_id, rollout_id, COALESCE(min(step), CAST(0 AS BIGINT)) AS step
     FROM credit

@@ -3,6 +3,17 @@
 --   its group and gets no credit; one without a group has nothing to be compared with.
 -- @formula A = r - mean of the others = n / (n - 1) * (r - mean), over the distinct rollouts of the group; 0 for a singleton
 -- @source arXiv 2402.14740 (RLOO)
+-- @test one of four wins
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1} {"rollout_id": "b", "group_id": "g", "value": 0}
+--     {"rollout_id": "c", "group_id": "g", "value": 0} {"rollout_id": "d", "group_id": "g", "value": 0}
+--   expect {"rollout_id": "a", "value": 1, "baseline_key": "g", "baseline_count": 4}
+--   expect {"rollout_id": "b", "value": -0.3333333333333333} {"rollout_id": "c", "value": -0.3333333333333333} {"rollout_id": "d", "value": -0.3333333333333333}
+-- @test a singleton, equal rewards, no reward and no group
+--   reward {"rollout_id": "a", "group_id": "g", "value": 3} {"rollout_id": "b", "group_id": "g", "value": null}
+--     {"rollout_id": "c", "group_id": "h", "value": 2} {"rollout_id": "d", "group_id": "h", "value": 2}
+--     {"rollout_id": "e", "value": 5}
+--   expect {"rollout_id": "a", "value": 0, "baseline_count": 1} {"rollout_id": "b", "value": null}
+--   expect {"rollout_id": "c", "value": 0} {"rollout_id": "d", "value": 0} {"rollout_id": "e", "value": null}
 SELECT
     run_id,
     rollout_id,

@@ -14,6 +14,23 @@
 --   HAVING count(*) > 1
 --   ORDER BY run_id, rollout_id
 --   LIMIT 1
+-- @test the newest valid score, and the reason where there is none
+--   rollouts {"rollout_id": "a"} {"rollout_id": "b"} {"rollout_id": "c"} {"rollout_id": "d"}
+--   scores {"rollout_id": "a", "verifier": "v", "value": 0.5, "score_id": "old", "scored_at": "2026-01-01T00:00:00Z"}
+--     {"rollout_id": "a", "verifier": "v", "value": 0.75, "score_id": "new", "scored_at": "2026-01-02T00:00:00Z"}
+--     {"rollout_id": "b", "verifier": "v", "value": 1, "is_valid": false}
+--     {"rollout_id": "c", "verifier": "v", "value": null}
+--   expect {"rollout_id": "a", "value": 0.75, "exclusion_reason": null, "score_ids": ["new"]}
+--   expect {"rollout_id": "b", "value": null, "exclusion_reason": "invalid_score"}
+--   expect {"rollout_id": "c", "value": null, "exclusion_reason": "null_score"}
+--   expect {"rollout_id": "d", "value": null, "exclusion_reason": "no_score"}
+-- @test several verifiers need a choice
+--   scores {"rollout_id": "a", "verifier": "v", "value": 0.5} {"rollout_id": "a", "verifier": "w", "value": 0.25}
+--   error rollout a of run run was scored by several verifiers (v, w)
+-- @test one of several verifiers
+--   scores {"rollout_id": "a", "verifier": "v", "value": 0.5} {"rollout_id": "a", "verifier": "w", "value": 0.25}
+--   param verifier=w
+--   expect {"rollout_id": "a", "value": 0.25}
 WITH picked AS (
     SELECT run_id, rollout_id, score_id, value, COALESCE(is_valid, true) AS holds
     FROM scores

@@ -3,6 +3,7 @@
 mod audits;
 mod cli;
 mod functions;
+mod recipes;
 
 use std::{path::PathBuf, process::Command};
 
@@ -18,8 +19,12 @@ const COMMAND: &str = "cargo xtask docs";
 type Page = fn(&Program) -> Outcome<String>;
 
 /// Pages by path.
-const PAGES: &[(&str, Page)] =
-    &[("docs/functions.md", functions::page), ("docs/audits.md", audits::page), ("docs/cli.md", cli::page)];
+const PAGES: &[(&str, Page)] = &[
+    ("docs/functions.md", functions::page),
+    ("docs/recipes.md", recipes::page),
+    ("docs/audits.md", audits::page),
+    ("docs/cli.md", cli::page),
+];
 
 pub(crate) fn run(check: bool) -> Outcome {
     let mut files = schema::files();

@@ -46,7 +46,11 @@ const WALLS: &[(&str, &[&str], &str)] = &[
     ("rollbook-lake", &["datafusion", "datafusion-expr"], "the lake never sees SQL"),
     ("rollbook-import", &["object_store", "datafusion", "deltalake-core"], "importers know no storage"),
     ("rollbook-functions", &["datafusion", "object_store", "parquet"], "functions never read a table"),
-    ("rollbook-encoding", &["tokio", "object_store", "arrow", "datafusion"], "templates and tokenizers work on text alone"),
+    (
+        "rollbook-encoding",
+        &["tokio", "object_store", "arrow", "datafusion"],
+        "templates and tokenizers work on text alone",
+    ),
 ];
 
 /// Packages by name, each with its ordinary dependencies.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use rollbook_query::recipe::{DeriveOptions, find_recipe, run_credit};
 
-use super::derive::{parameters, show};
+use super::derive::{runs, show_all};
 use super::schema::TextFormat;
 use crate::error::Result;
 use crate::lake::ReadArgs;
@@ -17,7 +17,8 @@ use crate::lake::ReadArgs;
   rollbook credit grpo --reward verifier_value --param ddof=0 --name grpo_population
   rollbook credit rloo --reward verifier_value --param group_key=task_id
 
---reward NAME is the newest run of that reward, NAME@ID one of them.")]
+--reward NAME is the newest run of that reward, NAME@ID one of them. A list of values makes one result for each, several
+lists one for each combination: --param ddof=0,1 makes grpo:ddof=0 and grpo:ddof=1 (rollbook reward --help says more).")]
 pub(crate) struct Arguments {
     /// A recipe's file or name
     recipe: String,
@@ -32,7 +33,7 @@ pub(crate) struct Arguments {
     /// Run to credit; all of the reward's when left out
     #[arg(long, value_name = "ID")]
     run: Option<String>,
-    /// A parameter of the recipe, as name=value
+    /// A parameter of the recipe, as name=value or name=value,value
     #[arg(long = "param", value_name = "NAME=VALUE")]
     parameters: Vec<String>,
     /// How the result is printed
@@ -43,9 +44,19 @@ pub(crate) struct Arguments {
 /// Runs the recipe.
 pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode> {
     let recipe = find_recipe(&arguments.recipe)?;
-    let options =
-        DeriveOptions { name: arguments.name, run: arguments.run, parameters: parameters(&arguments.parameters)? };
+    let runs = runs(&recipe, arguments.name.as_deref(), &arguments.parameters)?;
     let session = arguments.read.session().await?;
-    show(&run_credit(&session, &recipe, &arguments.reward, &options).await?, "credit", arguments.format)?;
+    let mut results = Vec::new();
+    for run in runs {
+        let options = DeriveOptions {
+            name: run.name.clone(),
+            run: arguments.run.clone(),
+            parameters: run.parameters.clone(),
+            ..DeriveOptions::default()
+        };
+        let derived = run_credit(&session, &recipe, &arguments.reward, &options).await?;
+        results.push((run, derived));
+    }
+    show_all(&results, "credit", arguments.format)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -3,6 +3,7 @@
 mod audit;
 mod build;
 mod checks;
+mod compare;
 mod credit;
 mod derive;
 mod export;
@@ -43,6 +44,8 @@ pub(crate) enum Command {
     Credit(credit::Arguments),
     /// Merge, pack and weight samples for a trainer
     Build(build::Arguments),
+    /// Compare two rewards, credits or builds: where and by how much they differ
+    Compare(compare::Arguments),
     /// Write a build's samples as files for a trainer, with a manifest
     Export(export::Arguments),
     /// Read an export again and compare it with its manifest
@@ -57,7 +60,7 @@ pub(crate) enum Command {
     Functions(functions::Arguments),
     /// List the audit's checks, or explain one
     Checks(checks::Arguments),
-    /// List the shipped recipes, or show one
+    /// List the shipped recipes, show one, or test one
     Recipes(recipes::Arguments),
 }
 
@@ -73,6 +76,7 @@ impl Command {
             Self::Reward(arguments) => reward::run(arguments).await,
             Self::Credit(arguments) => credit::run(arguments).await,
             Self::Build(arguments) => build::run(arguments).await,
+            Self::Compare(arguments) => compare::run(arguments).await,
             Self::Export(arguments) => export::run(arguments).await,
             Self::Verify(arguments) => verify::run(arguments).await,
             Self::Status(arguments) => status::run(arguments).await,
@@ -80,7 +84,7 @@ impl Command {
             Self::Schema(arguments) => schema::run(&arguments),
             Self::Functions(arguments) => functions::run(&arguments),
             Self::Checks(arguments) => checks::run(&arguments),
-            Self::Recipes(arguments) => recipes::run(&arguments),
+            Self::Recipes(arguments) => recipes::run(&arguments).await,
         }
     }
 }

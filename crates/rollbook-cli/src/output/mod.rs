@@ -11,8 +11,8 @@ use datafusion::execution::SendableRecordBatchStream;
 
 use crate::error::Result;
 
-pub(crate) use cell::plain;
-pub(crate) use table::{TableShape, small_table};
+pub(crate) use cell::{float as number, plain};
+pub(crate) use table::{TableShape, small_table, width};
 
 /// How rows are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -113,6 +113,11 @@ fn empty(names: &[String]) -> Table {
     table
 }
 
+/// Columns of text that the terminal, or output without one, has.
+pub(crate) fn width() -> usize {
+    usize::from(empty(&[]).width().unwrap_or(WIDTH_WITHOUT_TERMINAL))
+}
+
 /// A table of a few rows that a command makes itself.
 pub(crate) fn small_table(names: &[&str], rows: &[Vec<String>]) -> String {
     let mut table = empty(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());

@@ -15,7 +15,7 @@ use arrow::array::{
 };
 use arrow::datatypes::{Float32Type, Float64Type, Int32Type, UInt32Type};
 
-use crate::build::objective::{Objective, TrainedTokens};
+use crate::build::objective::TrainedTokens;
 use crate::build::pieces::repeated;
 use crate::build::plan::{Plan, RowKey};
 use crate::build::row_columns::{list_columns, segments};
@@ -29,7 +29,6 @@ const BATCH_TOKENS: usize = 256 * 1024;
 pub(super) struct Assembly<'a> {
     pub(super) plan: &'a Plan,
     pub(super) trained: &'a TrainedTokens,
-    pub(super) objective: Objective,
     pub(super) run_id: &'a str,
     pub(super) build_id: &'a str,
     pub(super) derivation_id: &'a str,
@@ -40,11 +39,31 @@ pub(super) struct Assembly<'a> {
 struct Piece {
     number: u32,
     group_id: Option<String>,
-    advantage: Option<f64>,
+    advantage: Advantage,
     prompt: Option<Int32Array>,
     output: Int32Array,
     logprobs: Option<Float32Array>,
     trained: BooleanArray,
+}
+
+/// The advantage of a call's trained tokens.
+enum Advantage {
+    One(f64),
+    Each(Float32Array),
+    None,
+}
+
+impl Advantage {
+    /// Returns that of an output token, as it is stored.
+    fn of(&self, token: usize) -> Option<f32> {
+        match self {
+            // Values are rounded to float only here, where they are stored.
+            #[expect(clippy::cast_possible_truncation, reason = "stored advantages are floats")]
+            Self::One(value) => Some(*value as f32),
+            Self::Each(values) => (token < values.len() && values.is_valid(token)).then(|| values.value(token)),
+            Self::None => None,
+        }
+    }
 }
 
 /// One segment of a row.
@@ -116,9 +135,18 @@ impl<'a> Assembler<'a> {
         Self { assembly, next: 0, pieces: Vec::new(), row: Row::default(), done: Vec::new(), done_tokens: 0 }
     }
 
-    /// Takes the piece in row `index` of a batch of pieces; returns rows where enough of them are done.
-    pub(super) fn push(&mut self, batch: &RecordBatch, index: usize) -> Result<Option<RecordBatch>> {
-        let piece = Piece::read(batch, index)?;
+    /// Takes the piece in row `index` of a batch of pieces, with the values of its tokens where they have their own;
+    /// returns rows where enough of them are done.
+    pub(super) fn push(
+        &mut self,
+        batch: &RecordBatch,
+        index: usize,
+        values: Option<Float32Array>,
+    ) -> Result<Option<RecordBatch>> {
+        let mut piece = Piece::read(batch, index)?;
+        if let Some(values) = values {
+            piece.advantage = Advantage::Each(values);
+        }
         if piece.number != self.next {
             return Err(Error::corrupt(format!("piece {} comes where {} is due", piece.number, self.next)));
         }
@@ -173,11 +201,8 @@ impl<'a> Assembler<'a> {
         tokens.extend_from_slice(last.output.values());
         check_extensions(plan, pieces, &tokens)?;
 
-        let step = sequence.row.optimizer_step;
-        let denominator = self.assembly.trained.denominator(self.assembly.objective, step, sequence.rollout);
-        // Lengths below 2^53 make this the double nearest to the exact coefficient.
-        #[expect(clippy::cast_precision_loss, reason = "a denominator counts tokens")]
-        let weight = 1.0 / denominator as f64;
+        // A denominator below 2^53 makes this the double nearest to the exact coefficient.
+        let weight = 1.0 / self.assembly.trained.denominator(sequence.row, sequence.rollout);
         let row = &mut self.row;
         row.rollout.see(sequence.rollout);
         let mut context = 0;
@@ -185,7 +210,7 @@ impl<'a> Assembler<'a> {
             let (prompt_len, output_len) = plan.lengths(piece.number);
             row.group.see(piece.group_id.clone());
             row.append_context(piece.number, sequence.index, context, prompt_len - context);
-            row.append_output(piece, sequence.index, weight);
+            row.append_output(piece, sequence.index, weight)?;
             context = prompt_len + output_len;
         }
         row.token_ids.append(&mut tokens);
@@ -258,7 +283,11 @@ impl Piece {
         Ok(Self {
             number: column("number")?.as_primitive::<UInt32Type>().value(index),
             group_id: groups.is_valid(index).then(|| groups.value(index).to_owned()),
-            advantage: advantages.is_valid(index).then(|| advantages.value(index)),
+            advantage: if advantages.is_valid(index) {
+                Advantage::One(advantages.value(index))
+            } else {
+                Advantage::None
+            },
             prompt: item("prompt")?.map(ids),
             logprobs: item("logprobs")?.map(|array| array.as_primitive::<Float32Type>().clone()),
             trained: trained
@@ -312,10 +341,7 @@ impl Row {
         self.loss_weights.resize(end, 0.0);
     }
 
-    fn append_output(&mut self, piece: &Piece, sequence_index: i32, weight: f64) {
-        // Token values are rounded to float only here, where they are stored.
-        #[expect(clippy::cast_possible_truncation, reason = "stored advantages are floats")]
-        let advantage = piece.advantage.unwrap_or(0.0) as f32;
+    fn append_output(&mut self, piece: &Piece, sequence_index: i32, weight: f64) -> Result<()> {
         for token in 0..piece.output.len() {
             let trained = piece.trained.value(token);
             let start = int(self.action_mask.len());
@@ -334,9 +360,11 @@ impl Row {
             let logprob = piece.logprobs.as_ref().filter(|values| trained && values.is_valid(token));
             self.action_mask.push(trained);
             self.logprobs.push(logprob.map(|values| values.value(token)));
-            self.advantages.push(if trained { advantage } else { 0.0 });
+            let advantage = if trained { piece.advantage.of(token) } else { Some(0.0) };
+            self.advantages.push(advantage.ok_or_else(|| Error::corrupt("a trained token has lost its credit"))?);
             self.loss_weights.push(if trained { weight } else { 0.0 });
         }
+        Ok(())
     }
 }
 

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Only narrow facts of the planned calls stay in memory; token columns stream through a sort that spills, so memory is
-//! bounded by the session's pool and one row, however large the build.
+//! bounded by the session's pool and one row, however large the build. Credits of level `token` go through a second sort in
+//! the same order, and meet their calls in the assembler.
 //!
 //! A row's place is optimizer step, micro-batch, rank and row index; `samples.step` is the optimizer step, since that is the
 //! step that trains the row.
@@ -17,6 +18,8 @@ mod across;
 mod assemble;
 mod credit;
 mod facts;
+#[cfg(test)]
+mod levels;
 mod objective;
 #[cfg(test)]
 mod oracle;
@@ -27,18 +30,31 @@ mod row_columns;
 mod run;
 #[cfg(test)]
 mod tests;
+mod token_values;
 mod verdict;
 
-pub use objective::Objective;
+pub use objective::{Objective, Scope, Unit};
+pub(crate) use order::Order;
+pub(crate) use run::plan_of;
 pub use run::{BuildOptions, run_build};
+pub(crate) use verdict::{column, list, text};
 
 /// Names a call or a rollout within one run, in 16 bytes instead of its text.
 pub(crate) fn key_of(text: &str) -> u128 {
-    use std::hash::{DefaultHasher, Hash, Hasher};
+    hashed(text)
+}
+
+/// Names a call of a rollout: a call id alone may stand in several rollouts.
+pub(crate) fn pair_key(rollout: &str, call: &str) -> u128 {
+    hashed(&(rollout, call))
+}
+
+fn hashed(of: &(impl std::hash::Hash + ?Sized)) -> u128 {
+    use std::hash::{DefaultHasher, Hasher};
     let half = |seed: u8| {
         let mut hasher = DefaultHasher::new();
-        seed.hash(&mut hasher);
-        text.hash(&mut hasher);
+        hasher.write_u8(seed);
+        of.hash(&mut hasher);
         u128::from(hasher.finish())
     };
     (half(0) << 64) | half(1)

@@ -22,14 +22,14 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::session::Session;
 
 /// One running sort, within the session's memory and spill folder.
-pub(super) struct Order {
+pub(crate) struct Order {
     input: mpsc::Sender<RecordBatch>,
     output: JoinHandle<Result<SendableRecordBatchStream>>,
 }
 
 impl Order {
     /// Starts a sort by the named columns; what comes out has at most `rows` rows a batch.
-    pub(super) fn start(session: &Session, schema: &SchemaRef, columns: &[&str], rows: usize) -> Result<Self> {
+    pub(crate) fn start(session: &Session, schema: &SchemaRef, columns: &[&str], rows: usize) -> Result<Self> {
         let (input, receiver) = mpsc::channel(1);
         let source = Arc::new(Channel { schema: Arc::clone(schema), receiver: Mutex::new(Some(receiver)) });
         let scan = StreamingTableExec::try_new(Arc::clone(schema), vec![source], None, Vec::new(), false, None)?;
@@ -56,12 +56,12 @@ impl Order {
     }
 
     /// Hands rows in. That the sort has ended early is told by [`Self::finish`], with its reason.
-    pub(super) async fn push(&self, batch: RecordBatch) -> bool {
+    pub(crate) async fn push(&self, batch: RecordBatch) -> bool {
         self.input.send(batch).await.is_ok()
     }
 
     /// Ends the input and returns the rows in order.
-    pub(super) async fn finish(self) -> Result<SendableRecordBatchStream> {
+    pub(crate) async fn finish(self) -> Result<SendableRecordBatchStream> {
         drop(self.input);
         match self.output.await {
             Ok(result) => result,

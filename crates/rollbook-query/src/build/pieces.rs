@@ -4,18 +4,18 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, LazyLock};
 
 use arrow::array::{
-    Array, ArrayRef, BooleanBuilder, Float64Builder, Int32Builder, ListBuilder, RecordBatch, StringBuilder,
+    Array, ArrayRef, AsArray, BooleanBuilder, Float64Builder, Int32Builder, ListBuilder, RecordBatch, StringBuilder,
     UInt32Array, UInt32Builder,
 };
 use arrow::compute::{cast, take};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt32Type};
 
-use crate::build::credit::Credits;
+use crate::build::credit::{CallCredit, Credits};
 use crate::build::key_of;
 use crate::build::objective::TrainedTokens;
 use crate::build::plan::Plan;
 use crate::build::verdict::{CallColumns, CallVerdict, Reason, Run, column, list};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::recipe::{list_of, table, table_batch, times};
 
 /// What assembly needs of a planned call; `number` is its place in the plan and so in the sorted order.
@@ -69,14 +69,30 @@ impl Pass<'_> {
             }
             let credit = self.credits.of(rollout, call);
             let is_doubled = self.doubled.contains(&key_of(call));
-            let verdict = CallVerdict::new(credit.err(), is_doubled, number.is_some());
+            let mut verdict = CallVerdict::new(credit.err(), is_doubled, number.is_some());
+            if let Ok(CallCredit::Tokens { count, gaps }) = credit {
+                let tokens = calls.output_tokens(row);
+                // Of an id that several calls have, it cannot be told whose the values are.
+                if count as usize != tokens && calls.output.is_valid(row) && !is_doubled {
+                    return Err(Error::invalid(format!(
+                        "credit {} has {count} values for rollout {rollout}, call {call}, which has {tokens} output tokens",
+                        self.credits.name
+                    )));
+                }
+                verdict = verdict.with_gaps(gaps, self.credits.missing(rollout));
+            }
             let runs = calls.verdicts(row, self.accept_assumed, verdict);
             self.count(&runs);
             exclusions.push(row, &runs);
             if let Some(number) = number {
                 self.count_trained(number, &runs);
                 let needs_prompt = self.plan.needs_prompt(number);
-                pieces.push(row, number, needs_prompt, calls.logprobs(row).is_some(), credit.ok(), &runs);
+                let advantage = match credit {
+                    Ok(CallCredit::Value(value)) => Some(value),
+                    // Values of single tokens come by a sort of their own.
+                    Ok(CallCredit::Tokens { .. }) | Err(_) => None,
+                };
+                pieces.push(row, number, needs_prompt, calls.logprobs(row).is_some(), advantage, &runs);
             }
         }
         let pieces = pieces.finish(batch, &calls, &prompts)?;
@@ -87,7 +103,7 @@ impl Pass<'_> {
     fn count_trained(&mut self, number: u32, runs: &[Run]) {
         let (_, sequence) = self.plan.sequence_of(number);
         let tokens = runs.iter().filter(|run| run.reason.is_none()).map(|run| run.length).sum();
-        self.trained.add(sequence.row.optimizer_step, sequence.rollout, tokens);
+        self.trained.add(sequence.row, sequence.rollout, tokens);
     }
 
     fn count(&mut self, runs: &[Run]) {
@@ -209,6 +225,11 @@ impl Exclusions {
         ]);
         table_batch(table("exclusions")?, count, columns).map(Some)
     }
+}
+
+/// The number of the piece in row `index` of a batch of pieces.
+pub(super) fn number_of(batch: &RecordBatch, index: usize) -> Result<u32> {
+    Ok(column(batch, "number")?.as_primitive::<UInt32Type>().value(index))
 }
 
 /// A column of one text.

@@ -20,7 +20,7 @@ use crate::recipe::{OutputColumn, Recipe, conform};
 use crate::session::Session;
 
 /// The place of a row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct RowKey {
     pub(super) optimizer_step: i64,
     pub(super) micro_batch: i32,
@@ -205,6 +205,11 @@ impl Plan {
     /// Returns a call's id.
     pub(super) fn call_id(&self, call: u32) -> &str {
         self.call_ids.value(call as usize)
+    }
+
+    /// Returns the number of rollouts.
+    pub(super) fn rollout_count(&self) -> u32 {
+        u32::try_from(self.rollout_ids.len()).unwrap_or(u32::MAX)
     }
 
     /// Returns a rollout's id.

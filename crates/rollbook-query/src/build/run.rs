@@ -1,9 +1,9 @@
 //! Running a build recipe: plan, check, stream, commit.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Float64Array, Int32Array, RecordBatch, StringArray};
+use arrow::array::{Array, ArrayRef, Float64Array, Int32Array, RecordBatch, StringArray};
 use datafusion::common::{Column, ScalarValue};
 use datafusion::logical_expr::{LogicalPlanBuilder, col};
 use futures::TryStreamExt;
@@ -12,14 +12,17 @@ use rollbook_lake::DataFile;
 use crate::build::across::with_extensions;
 use crate::build::assemble::{Assembler, Assembly};
 use crate::build::credit::Credits;
+use crate::build::objective::TrainedTokens;
 use crate::build::order::Order;
-use crate::build::pieces::{PIECES, Pass, repeated};
+use crate::build::pieces::{PIECES, Pass, number_of, repeated};
 use crate::build::plan::Plan;
-use crate::build::{Objective, facts, key_of, verdict};
+use crate::build::token_values::TokenValues;
+use crate::build::{Objective, Unit, facts, key_of, verdict};
 use crate::error::{Error, Result};
 use crate::recipe::{
-    Bindings, ContentDigest, Derivation, Derived, Kind, Publication, Recipe, Scope, Upstream, bind, functions_used,
-    make_checks, new_id, output_of, plan_query, quoted, table, table_batch, text_column, times,
+    Bindings, ContentDigest, Derivation, Derived, Kind, OutputColumn, Part, Publication, Purposes, Recipe, Scope,
+    Upstream, bind, functions_used, make_checks, new_id, output_of, plan_query, quoted, table, table_batch,
+    text_column, times,
 };
 use crate::session::Session;
 
@@ -47,7 +50,7 @@ impl BuildOptions {
             name: None,
             run: None,
             max_tokens,
-            objective: Objective::Rollout,
+            objective: Objective::rollout(),
             accept_assumed: false,
             parameters: BTreeMap::new(),
         }
@@ -56,21 +59,20 @@ impl BuildOptions {
 
 /// Runs a build recipe over the credits that `credit` names (`NAME` or `NAME@DERIVATION_ID`) and records its rows.
 pub async fn run_build(session: &Session, recipe: &Recipe, credit: &str, options: &BuildOptions) -> Result<Derived> {
-    let mut bindings = bind(recipe, Kind::Build, &options.parameters)?;
-    if options.max_tokens == 0 {
-        return Err(Error::invalid("max-tokens must be at least 1"));
-    }
-    bindings.set("max_tokens", ScalarValue::Int64(Some(i64::from(options.max_tokens))));
-    bindings.set("accept_assumed", ScalarValue::Boolean(Some(options.accept_assumed)));
-    bindings.set("objective", ScalarValue::Utf8(Some(options.objective.unit().to_owned())));
-    let run = run_of(session, options.run.as_deref()).await?;
-    let upstream = Upstream::find(session, "credits", credit, Some(&run)).await?;
-    let scope = Scope::new(session, Some(&run)).await?.with_upstream("credit", &upstream)?;
-    let mut derivation = Derivation::start(session, recipe, options.name.as_deref(), Some(&run));
-    derivation.upstream_ids.clone_from(&upstream.derivation_ids);
-    let build =
-        Build { session, recipe, options, bindings, id: new_id("build", derivation.created_at), run, derivation };
+    let (build, scope, upstream) = Build::start(session, recipe, credit, options).await?;
     build.run(&scope, &upstream).await
+}
+
+/// Runs a build recipe and returns the plan's rows, in the order of their place; nothing is built or recorded.
+pub(crate) async fn plan_of(
+    session: &Session,
+    recipe: &Recipe,
+    credit: &str,
+    options: &BuildOptions,
+) -> Result<Vec<RecordBatch>> {
+    let (mut build, scope, _) = Build::start(session, recipe, credit, options).await?;
+    let session = with_extensions(session, &build.run).await?;
+    Ok(build.planned(&session, &scope).await?.1)
 }
 
 /// Finds the run a build trains.
@@ -124,10 +126,36 @@ const EXCLUSION_CONTENT: &[&str] = &["run_id", "rollout_id", "call_id", "positio
 /// Bytes that a sorted batch of pieces may take.
 const PIECE_BATCH_BYTES: usize = 8 << 20;
 
-impl Build<'_> {
+impl<'a> Build<'a> {
+    async fn start(
+        session: &'a Session,
+        recipe: &'a Recipe,
+        credit: &str,
+        options: &'a BuildOptions,
+    ) -> Result<(Self, Scope, Upstream)> {
+        let mut bindings = bind(recipe, Kind::Build, &options.parameters)?;
+        if options.max_tokens == 0 {
+            return Err(Error::invalid("max-tokens must be at least 1"));
+        }
+        let text = |text: &str| ScalarValue::Utf8(Some(text.to_owned()));
+        bindings.set("max_tokens", ScalarValue::Int64(Some(i64::from(options.max_tokens))));
+        bindings.set("accept_assumed", ScalarValue::Boolean(Some(options.accept_assumed)));
+        bindings.set("objective", text(options.objective.unit().as_str()));
+        bindings.set("objective_scope", text(options.objective.scope().as_str()));
+        bindings.set("objective_constant", ScalarValue::Float64(options.objective.constant()));
+        let run = run_of(session, options.run.as_deref()).await?;
+        let upstream = Upstream::find(session, "credits", credit, Some(&run)).await?;
+        let scope = Scope::new(session, Some(&run)).await?.with_upstream("credit", &upstream, Purposes::Train)?;
+        let mut derivation = Derivation::start(session, recipe, options.name.as_deref(), Some(&run));
+        derivation.upstream_ids.clone_from(&upstream.derivation_ids);
+        let id = new_id("build", derivation.created_at);
+        Ok((Self { session, recipe, options, bindings, run, id, derivation }, scope, upstream))
+    }
+
     async fn run(mut self, scope: &Scope, upstream: &Upstream) -> Result<Derived> {
         let plan = self.plan(scope).await?;
-        let credits = Credits::read(self.session, upstream, &self.run).await?;
+        let (credits, token_values) =
+            Credits::read(self.session, upstream, &self.run, &plan, self.piece_rows()).await?;
         let doubled = self.keys("SELECT call_id FROM calls WHERE {run} GROUP BY call_id HAVING count(*) > 1").await?;
         let skipped = self.keys("SELECT rollout_id FROM rollouts WHERE {run} AND purpose <> 'train'").await?;
         let mut pass = Pass {
@@ -140,7 +168,7 @@ impl Build<'_> {
             doubled: &doubled,
             skipped: &skipped,
             accept_assumed: self.options.accept_assumed,
-            trained: crate::build::objective::TrainedTokens::default(),
+            trained: TrainedTokens::new(self.options.objective, self.groups(&plan).await?),
             excluded: BTreeMap::new(),
         };
         let (pieces, exclusions) = self.pass(&mut pass).await?;
@@ -152,7 +180,12 @@ impl Build<'_> {
             )));
         }
         let mut content = ContentDigest::default();
-        let (sample_files, rows) = self.write_samples(pieces, &plan, &pass, &mut content).await?;
+        let token_values = match token_values {
+            Some(order) => Some(order.finish().await?),
+            None => None,
+        };
+        let token_values = TokenValues::new(token_values);
+        let (sample_files, rows) = self.write_samples(pieces, token_values, &plan, &pass, &mut content).await?;
         let exclusion_files = self.write_exclusions(exclusions, &mut content).await?;
         let trained = pass.trained.total();
         let mut notes = vec![format!("{rows} rows train {trained} tokens")];
@@ -173,11 +206,10 @@ impl Build<'_> {
         Ok(Derived::of_build(self.derivation, self.id, n, notes))
     }
 
-    /// Runs the recipe and checks its plan against the narrow facts of the calls, before anything is written.
-    async fn plan(&mut self, scope: &Scope) -> Result<Plan> {
-        let session = with_extensions(self.session, &self.run).await?;
-        make_checks(&session, self.recipe, &self.bindings, scope).await?;
-        let inner = plan_query(&session, self.recipe, self.recipe.query(), &self.bindings, scope).await?;
+    /// Runs the recipe; its rows come in the order of their place.
+    async fn planned(&mut self, session: &Session, scope: &Scope) -> Result<(Vec<OutputColumn>, Vec<RecordBatch>)> {
+        make_checks(session, self.recipe, &self.bindings, scope).await?;
+        let inner = plan_query(session, self.recipe, Part::Body, &self.bindings, scope).await?;
         let output = output_of(self.recipe, inner.schema().as_arrow())?;
         self.derivation.functions = functions_used(&inner)?;
         let places = ["optimizer_step", "micro_batch", "rank", "row_index", "sequence_index"];
@@ -186,7 +218,15 @@ impl Build<'_> {
             .filter(|name| output.iter().any(|column| column.name == *name))
             .map(|name| col(Column::from_name(name)).sort(true, false));
         let sorted = LogicalPlanBuilder::from(inner).sort(order)?.build()?;
-        let rows = session.frame(sorted)?.collect().await?;
+        let rows = session.frame(sorted)?.collect().await;
+        let rows = rows.map_err(|error| Part::Body.locate(self.recipe, error.into()))?;
+        Ok((output, rows))
+    }
+
+    /// Runs the recipe and checks its plan against the narrow facts of the calls, before anything is written.
+    async fn plan(&mut self, scope: &Scope) -> Result<Plan> {
+        let session = with_extensions(self.session, &self.run).await?;
+        let (output, rows) = self.planned(&session, scope).await?;
         let mut plan = Plan::new(&session, self.recipe, &output, &rows)?;
         drop(rows);
         if plan.is_empty() {
@@ -218,12 +258,41 @@ impl Build<'_> {
         Ok(text_column(&found, 0)?.iter().map(|id| key_of(id)).collect())
     }
 
+    /// Rows of a sorted batch of pieces: each has at most the row's tokens as its prompt, and again as its output with
+    /// logprobs and verdicts.
+    fn piece_rows(&self) -> usize {
+        let widest = self.options.max_tokens as usize * (4 + 4 + 4 + 1);
+        (PIECE_BATCH_BYTES / widest).clamp(1, 8192)
+    }
+
+    /// Numbers of the planned rollouts' groups, where the objective counts groups; a rollout without one is its own.
+    async fn groups(&self, plan: &Plan) -> Result<Vec<u32>> {
+        if self.options.objective.unit() != Unit::Group {
+            return Ok(Vec::new());
+        }
+        let run = quoted(&self.run);
+        let sql = format!("SELECT rollout_id, group_id FROM rollouts WHERE run_id = {run} AND group_id IS NOT NULL");
+        let mut rows = self.session.stream(&sql).await?;
+        let mut known: HashMap<u128, u128> = HashMap::new();
+        while let Some(batch) = rows.try_next().await? {
+            let (rollouts, groups) = (verdict::text(&batch, "rollout_id")?, verdict::text(&batch, "group_id")?);
+            for row in (0..batch.num_rows()).filter(|row| rollouts.is_valid(*row)) {
+                known.insert(key_of(rollouts.value(row)), key_of(groups.value(row)));
+            }
+        }
+        let mut numbers: HashMap<Result<u128, u32>, u32> = HashMap::new();
+        let mut groups = Vec::new();
+        for rollout in 0..plan.rollout_count() {
+            let group = known.get(&key_of(plan.rollout_id(rollout))).copied().ok_or(rollout);
+            let next = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
+            groups.push(*numbers.entry(group).or_insert(next));
+        }
+        Ok(groups)
+    }
+
     /// Reads every call of the run once.
     async fn pass(&self, pass: &mut Pass<'_>) -> Result<(Order, Order)> {
-        // A piece has at most the row's tokens as its prompt, and again as its output with logprobs and verdicts.
-        let widest = self.options.max_tokens as usize * (4 + 4 + 4 + 1);
-        let piece_rows = (PIECE_BATCH_BYTES / widest).clamp(1, 8192);
-        let pieces = Order::start(self.session, &PIECES, &["number"], piece_rows)?;
+        let pieces = Order::start(self.session, &PIECES, &["number"], self.piece_rows())?;
         let schema = table("exclusions")?.physical();
         let keys = ["run_id", "step", "group_id", "rollout_id", "call_id", "position"];
         let exclusions = Order::start(self.session, &schema, &keys, 8192)?;
@@ -252,6 +321,7 @@ impl Build<'_> {
     async fn write_samples(
         &self,
         pieces: Order,
+        mut token_values: TokenValues,
         plan: &Plan,
         pass: &Pass<'_>,
         content: &mut ContentDigest,
@@ -259,7 +329,6 @@ impl Build<'_> {
         let mut assembler = Assembler::new(Assembly {
             plan,
             trained: &pass.trained,
-            objective: self.options.objective,
             run_id: &self.run,
             build_id: &self.id,
             derivation_id: &self.derivation.id,
@@ -269,7 +338,8 @@ impl Build<'_> {
         let mut sorted = pieces.finish().await?;
         while let Some(batch) = sorted.try_next().await? {
             for index in 0..batch.num_rows() {
-                if let Some(rows) = assembler.push(&batch, index)? {
+                let values = token_values.of(number_of(&batch, index)?).await?;
+                if let Some(rows) = assembler.push(&batch, index, values)? {
                     content.add(&rows, SAMPLE_CONTENT)?;
                     writer.write(&rows).await?;
                 }
@@ -301,8 +371,9 @@ impl Build<'_> {
             ("run_id", text(&self.run)),
             ("origin", text("rollbook")),
             ("derivation_id", text(&self.derivation.id)),
-            ("objective_unit", text(self.options.objective.unit())),
-            ("objective_scope", text("step")),
+            ("objective_unit", text(self.options.objective.unit().as_str())),
+            ("objective_scope", text(self.options.objective.scope().as_str())),
+            ("objective_constant", Arc::new(Float64Array::from(vec![self.options.objective.constant()])) as ArrayRef),
             ("advantage_scale", Arc::new(Float64Array::from(vec![1.0])) as ArrayRef),
             ("max_tokens", Arc::new(Int32Array::from(vec![max_tokens]))),
             ("metadata", Arc::new(StringArray::from(vec![metadata]))),

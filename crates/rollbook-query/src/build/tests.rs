@@ -15,7 +15,7 @@ use crate::fixture::Scratch;
 use crate::recipe::{DeriveOptions, Derived, Recipe, find_recipe, run_credit, run_reward, text_column};
 use crate::session::{Session, SessionOptions};
 
-fn call(rollout: &str, index: usize, parent: Option<&str>, prompt: &[i32], output: &[i32]) -> Value {
+pub(super) fn call(rollout: &str, index: usize, parent: Option<&str>, prompt: &[i32], output: &[i32]) -> Value {
     let logprobs: Vec<f64> = output.iter().map(|token| f64::from(*token) / -64.0).collect();
     json!({"run_id": "r", "step": 3, "group_id": "g", "rollout_id": rollout, "call_id": format!("{rollout}{index}"),
            "call_index": index, "parent_call_id": parent, "kind": "act", "prompt_token_ids": prompt,
@@ -23,7 +23,7 @@ fn call(rollout: &str, index: usize, parent: Option<&str>, prompt: &[i32], outpu
            "output_exactness": "engine", "logprobs_source": "engine"})
 }
 
-fn calls() -> Vec<Value> {
+pub(super) fn calls() -> Vec<Value> {
     vec![
         call("a", 0, None, &[1, 2], &[3]),
         call("a", 1, Some("a0"), &[1, 2, 3, 4], &[5]),
@@ -34,7 +34,7 @@ fn calls() -> Vec<Value> {
     ]
 }
 
-async fn scratch(batches: Vec<Vec<Value>>) -> Scratch {
+pub(super) async fn scratch(batches: Vec<Vec<Value>>) -> Scratch {
     let scratch = Scratch::new().await;
     let rollout = |id: &str, purpose: &str| json!({"run_id": "r", "rollout_id": id, "step": 3, "group_id": "g", "purpose": purpose, "revision": 0});
     let rollouts = json!([rollout("a", "train"), rollout("b", "train"), rollout("c", "train"), rollout("e", "eval")]);
@@ -56,7 +56,7 @@ async fn merged(scratch: &Scratch, options: &BuildOptions) -> crate::Result<Deri
     run_build(&scratch.session().await, &find_recipe("merged").unwrap(), "dr_grpo", options).await
 }
 
-async fn texts(session: &Session, sql: &str) -> Vec<String> {
+pub(super) async fn texts(session: &Session, sql: &str) -> Vec<String> {
     text_column(&session.collect(sql).await.unwrap(), 0).unwrap()
 }
 

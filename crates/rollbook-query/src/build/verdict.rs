@@ -2,6 +2,8 @@
 //!
 //! The reasons are tried in the order they are listed; the first that holds is the one recorded.
 
+use std::ops::Range;
+
 use arrow::array::{
     Array, ArrayRef, AsArray, BooleanArray, Float32Array, Int32Array, ListArray, RecordBatch, StringArray,
 };
@@ -32,7 +34,7 @@ pub(super) enum Reason {
 
 impl Reason {
     /// Returns the text for `exclusions.reason`; `rewards` are the reasons the reward gave.
-    pub(super) fn text(self, rewards: &[String]) -> &str {
+    pub(crate) fn text(self, rewards: &[String]) -> &str {
         match self {
             Self::NotTrainable => "not_trainable",
             Self::NotExact => "not_exact",
@@ -95,12 +97,12 @@ pub(super) struct CallColumns {
 }
 
 /// Finds a column of a batch.
-pub(super) fn column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a ArrayRef> {
+pub(crate) fn column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a ArrayRef> {
     batch.column_by_name(name).ok_or_else(|| Error::corrupt(format!("the scan lost column {name}")))
 }
 
 /// Finds a text column of a batch.
-pub(super) fn text(batch: &RecordBatch, name: &str) -> Result<StringArray> {
+pub(crate) fn text(batch: &RecordBatch, name: &str) -> Result<StringArray> {
     let array = arrow::compute::cast(column(batch, name)?, &DataType::Utf8)?;
     Ok(array.as_string::<i32>().clone())
 }
@@ -112,7 +114,7 @@ pub(super) fn integer(batch: &RecordBatch, name: &str) -> Result<Int32Array> {
 }
 
 /// Finds a list column of a batch.
-pub(super) fn list(batch: &RecordBatch, name: &str) -> Result<ListArray> {
+pub(crate) fn list(batch: &RecordBatch, name: &str) -> Result<ListArray> {
     let array = column(batch, name)?;
     array.as_list_opt::<i32>().cloned().ok_or_else(|| Error::corrupt(format!("column {name} is no list")))
 }
@@ -149,7 +151,7 @@ impl CallColumns {
         (values.len() == self.output_tokens(row)).then_some(values)
     }
 
-    fn output_tokens(&self, row: usize) -> usize {
+    pub(super) fn output_tokens(&self, row: usize) -> usize {
         if self.output.is_null(row) { 0 } else { self.output.value_length(row).unsigned_abs() as usize }
     }
 
@@ -167,9 +169,8 @@ impl CallColumns {
             && is_usable(&self.output_exactness, row, accept_assumed)
     }
 
-    /// Gives the verdict on each output token. `credit` is the call's own verdict: none if there is a value; `planned`
-    /// and `doubled` are what is known of the call.
-    pub(super) fn verdicts(&self, row: usize, accept_assumed: bool, call: CallVerdict) -> Vec<Run> {
+    /// Gives the verdict on each output token; `call` is what is known of all of them.
+    pub(super) fn verdicts(&self, row: usize, accept_assumed: bool, call: CallVerdict<'_>) -> Vec<Run> {
         let tokens = self.output_tokens(row);
         let whole = |reason| {
             let length = u32::try_from(tokens).unwrap_or(u32::MAX);
@@ -193,7 +194,7 @@ impl CallColumns {
                 () if !sampled.is_set(token) => Some(Reason::NotSampled),
                 () if !action.is_set(token) => Some(Reason::ActionMask),
                 () if !has_logprob => Some(Reason::NoLogprob),
-                () => call.reason,
+                () => call.of(token),
             };
             match runs.last_mut() {
                 Some(run) if run.reason == reason => run.length += 1,
@@ -206,16 +207,30 @@ impl CallColumns {
 
 /// What is known of a call as a whole.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct CallVerdict {
+pub(super) struct CallVerdict<'a> {
     reason: Option<Reason>,
+    gaps: &'a [Range<u32>],
+    no_value: Option<Reason>,
 }
 
-impl CallVerdict {
+impl<'a> CallVerdict<'a> {
     /// Combines the call's credit, its id and its place in the plan, in the order of the reasons.
     pub(super) fn new(no_credit: Option<Reason>, is_doubled: bool, is_planned: bool) -> Self {
         let doubled = is_doubled.then_some(Reason::DoubledId);
         let unplanned = (!is_planned).then_some(Reason::NotPlanned);
-        Self { reason: no_credit.or(doubled).or(unplanned) }
+        Self { reason: no_credit.or(doubled).or(unplanned), gaps: &[], no_value: None }
+    }
+
+    /// Adds the ranges of tokens that have no credit where the others have, in order, and the reason for them.
+    pub(super) fn with_gaps(self, gaps: &'a [Range<u32>], reason: Reason) -> Self {
+        Self { gaps, no_value: Some(reason), ..self }
+    }
+
+    fn of(&self, token: usize) -> Option<Reason> {
+        let token = u32::try_from(token).unwrap_or(u32::MAX);
+        let gap = self.gaps.partition_point(|gap| gap.end <= token);
+        let is_gap = self.gaps.get(gap).is_some_and(|gap| gap.contains(&token));
+        if is_gap { self.no_value } else { self.reason }
     }
 }
 

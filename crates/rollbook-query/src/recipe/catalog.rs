@@ -9,6 +9,19 @@ use crate::recipe::Recipe;
 const SHIPPED: &[(&str, &str)] = &[
     ("verifier_value", include_str!("../../../../sql/recipes/rewards/verifier_value.sql")),
     ("weighted_sum", include_str!("../../../../sql/recipes/rewards/weighted_sum.sql")),
+    ("affine", include_str!("../../../../sql/recipes/rewards/affine.sql")),
+    ("clip", include_str!("../../../../sql/recipes/rewards/clip.sql")),
+    ("range_map", include_str!("../../../../sql/recipes/rewards/range_map.sql")),
+    ("format_gate", include_str!("../../../../sql/recipes/rewards/format_gate.sql")),
+    ("soft_overlong", include_str!("../../../../sql/recipes/rewards/soft_overlong.sql")),
+    ("stop_properly", include_str!("../../../../sql/recipes/rewards/stop_properly.sql")),
+    ("mask_truncated", include_str!("../../../../sql/recipes/rewards/mask_truncated.sql")),
+    ("length_penalty", include_str!("../../../../sql/recipes/rewards/length_penalty.sql")),
+    ("kimi_length", include_str!("../../../../sql/recipes/rewards/kimi_length.sql")),
+    ("repetition_penalty", include_str!("../../../../sql/recipes/rewards/repetition_penalty.sql")),
+    ("group_filter", include_str!("../../../../sql/recipes/rewards/group_filter.sql")),
+    ("rank", include_str!("../../../../sql/recipes/rewards/rank.sql")),
+    ("normalize", include_str!("../../../../sql/recipes/rewards/normalize.sql")),
     ("grpo", include_str!("../../../../sql/recipes/credits/grpo.sql")),
     ("dr_grpo", include_str!("../../../../sql/recipes/credits/dr_grpo.sql")),
     ("rloo", include_str!("../../../../sql/recipes/credits/rloo.sql")),
@@ -119,6 +132,6 @@ mod tests {
         assert_eq!(find_recipe(&file.to_string_lossy()).unwrap().name(), "mine");
         assert_eq!(find_recipe("grpo").unwrap().name(), "grpo");
         let message = find_recipe("gpro").unwrap_err().to_string();
-        assert!(message.contains("verifier_value, weighted_sum, grpo"), "{message}");
+        assert!(message.contains("verifier_value, weighted_sum, affine"), "{message}");
     }
 }

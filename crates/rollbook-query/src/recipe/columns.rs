@@ -7,7 +7,7 @@ use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Field, FieldRef, Schema};
 
 use crate::error::{Error, Result};
-use crate::recipe::{Kind, Recipe};
+use crate::recipe::{Kind, Place, Recipe};
 
 /// One column a recipe may return.
 #[derive(Debug, Clone)]
@@ -82,16 +82,15 @@ fn columns(kind: Kind) -> Result<Vec<OutputColumn>> {
 /// Checks what a recipe's SELECT returns, and gives the columns that it does return, in table order.
 pub(crate) fn output_of(recipe: &Recipe, returned: &Schema) -> Result<Vec<OutputColumn>> {
     let known = columns(recipe.kind())?;
+    let kind = recipe.kind().as_str();
     for field in returned.fields() {
         if known.iter().all(|column| column.name != field.name()) {
             let names: Vec<_> = known.iter().map(|column| column.name).collect();
-            return Err(Error::invalid(format!(
-                "recipe {} returns column {}, which a {} does not have; it may return {}",
-                recipe.name(),
-                field.name(),
-                recipe.kind().as_str(),
-                names.join(", ")
-            )));
+            return Err(wrong(
+                recipe,
+                Place::last_of(recipe.text(), field.name()),
+                &format!("a {kind} has no column {}; it may return {}", field.name(), names.join(", ")),
+            ));
         }
     }
     let mut output = Vec::new();
@@ -99,26 +98,34 @@ pub(crate) fn output_of(recipe: &Recipe, returned: &Schema) -> Result<Vec<Output
         match returned.field_with_name(column.name) {
             Ok(field) if fits(field.data_type(), &column.data_type) => output.push(column),
             Ok(field) => {
-                return Err(Error::invalid(format!(
-                    "recipe {} returns column {} as {}; expected {}",
-                    recipe.name(),
-                    column.name,
-                    plain(field.data_type()),
-                    plain(&column.data_type)
-                )));
+                return Err(wrong(
+                    recipe,
+                    Place::last_of(recipe.text(), column.name),
+                    &format!(
+                        "column {} is returned as {}; expected {}",
+                        column.name,
+                        plain(field.data_type()),
+                        plain(&column.data_type)
+                    ),
+                ));
             }
             Err(_) if column.required => {
-                return Err(Error::invalid(format!(
-                    "recipe {} does not return column {}; expected {}",
-                    recipe.name(),
-                    column.name,
-                    plain(&column.data_type)
-                )));
+                return Err(wrong(
+                    recipe,
+                    Place::of(recipe.text(), "SELECT"),
+                    &format!("column {} is not returned; expected {}", column.name, plain(&column.data_type)),
+                ));
             }
             Err(_) => {}
         }
     }
     Ok(output)
+}
+
+/// The error for a column, at the word that names it.
+fn wrong(recipe: &Recipe, place: Option<Place>, message: &str) -> Error {
+    let place = place.map_or_else(String::new, |place| format!(", {place}"));
+    Error::invalid(format!("recipe {}{place}: {message}", recipe.name()))
 }
 
 /// The words of the schema files for a type.
@@ -242,13 +249,16 @@ mod tests {
     fn a_missing_an_extra_and_a_wrong_column_are_named_with_what_was_expected() {
         let message = |fields: &[(&str, DataType)]| output_of(&recipe(), &returned(fields)).unwrap_err().to_string();
         let id = ("rollout_id", DataType::Utf8);
-        assert_eq!(message(std::slice::from_ref(&id)), "recipe r does not return column value; expected double");
+        assert_eq!(
+            message(std::slice::from_ref(&id)),
+            "recipe r, line 2, column 1: column value is not returned; expected double"
+        );
         assert_eq!(
             message(&[id.clone(), ("value", DataType::Utf8)]),
-            "recipe r returns column value as string; expected double"
+            "recipe r: column value is returned as string; expected double"
         );
         let extra = message(&[id, ("value", DataType::Float64), ("valeu", DataType::Float64)]);
-        assert!(extra.starts_with("recipe r returns column valeu, which a reward does not have"), "{extra}");
+        assert!(extra.starts_with("recipe r: a reward has no column valeu; it may return run_id"), "{extra}");
     }
 
     #[test]

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::StringArray;
+use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use datafusion::common::{Column, JoinType};
+use datafusion::execution::SendableRecordBatchStream;
 use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder, col};
 use futures::TryStreamExt;
 
@@ -13,9 +14,9 @@ use crate::recipe::columns::{OutputColumn, output_of};
 use crate::recipe::derivation::{Derivation, Publication, functions_used, table, table_batch, times};
 use crate::recipe::parameter::Bindings;
 use crate::recipe::rows::Rows;
-use crate::recipe::scope::{Scope, bind, make_checks, plan_query};
+use crate::recipe::scope::{Part, Scope, bind, make_checks, plan_query};
 use crate::recipe::statement::parse_query;
-use crate::recipe::upstream::{Upstream, text_column};
+use crate::recipe::upstream::{Purposes, Upstream, text_column};
 use crate::recipe::{Kind, Recipe};
 use crate::session::Session;
 
@@ -28,6 +29,8 @@ pub struct DeriveOptions {
     pub run: Option<String>,
     /// Values of parameters, as text.
     pub parameters: BTreeMap<String, String>,
+    /// Reward that a reward recipe starts from: `NAME` or `NAME@DERIVATION_ID`.
+    pub reward: Option<String>,
 }
 
 /// What a recipe's run has made.
@@ -50,52 +53,113 @@ pub struct Derived {
     pub notes: Vec<String>,
 }
 
-/// Runs a reward recipe and records its rows.
+/// Runs a reward recipe, over the reward of the options where it has one, and records its rows.
 pub async fn run_reward(session: &Session, recipe: &Recipe, options: &DeriveOptions) -> Result<Derived> {
-    let bindings = bind(recipe, Kind::Reward, &options.parameters)?;
-    let scope = Scope::new(session, options.run.as_deref()).await?;
-    let derivation = Derivation::start(session, recipe, options.name.as_deref(), options.run.as_deref());
-    derive(session, recipe, &bindings, &scope, derivation).await
+    let inputs = Inputs::new(session, recipe, Kind::Reward, options.reward.as_deref(), options).await?;
+    derive(session, recipe, &inputs, options).await
 }
 
 /// Runs a credit recipe over the rewards that `reward` names (`NAME` or `NAME@DERIVATION_ID`) and records its rows.
 pub async fn run_credit(session: &Session, recipe: &Recipe, reward: &str, options: &DeriveOptions) -> Result<Derived> {
-    let bindings = bind(recipe, Kind::Credit, &options.parameters)?;
-    let scope = Scope::new(session, options.run.as_deref()).await?;
-    let upstream = Upstream::find(session, "rewards", reward, options.run.as_deref()).await?;
-    let scope = scope.with_upstream("reward", &upstream)?;
-    let mut derivation = Derivation::start(session, recipe, options.name.as_deref(), options.run.as_deref());
-    derivation.upstream_ids.clone_from(&upstream.derivation_ids);
-    derive(session, recipe, &bindings, &scope, derivation).await
+    let inputs = Inputs::new(session, recipe, Kind::Credit, Some(reward), options).await?;
+    derive(session, recipe, &inputs, options).await
 }
 
-async fn derive(
+/// Runs a reward or credit recipe and returns its rows instead of recording them.
+pub(crate) async fn rows_of(
     session: &Session,
     recipe: &Recipe,
-    bindings: &Bindings,
-    scope: &Scope,
-    mut derivation: Derivation,
-) -> Result<Derived> {
-    make_checks(session, recipe, bindings, scope).await?;
-    let inner = plan_query(session, recipe, &recipe.query, bindings, scope).await?;
-    let output = output_of(recipe, inner.schema().as_arrow())?;
-    derivation.functions = functions_used(&inner)?;
-    let plan = complete(session, recipe, bindings, scope, inner, &output).await?;
+    reward: Option<&str>,
+    options: &DeriveOptions,
+) -> Result<Vec<RecordBatch>> {
+    let inputs = Inputs::new(session, recipe, recipe.kind(), reward, options).await?;
+    let mut running = Running::start(session, recipe, &inputs).await?;
+    let mut batches = Vec::new();
+    while let Some((_, columns)) = running.next().await? {
+        batches.push(RecordBatch::try_from_iter_with_nullable(
+            columns.into_iter().map(|(name, array)| (name, array, true)),
+        )?);
+    }
+    Ok(batches)
+}
+
+/// What a recipe runs over.
+struct Inputs {
+    bindings: Bindings,
+    scope: Scope,
+    upstream_ids: Vec<String>,
+}
+
+impl Inputs {
+    async fn new(
+        session: &Session,
+        recipe: &Recipe,
+        kind: Kind,
+        reward: Option<&str>,
+        options: &DeriveOptions,
+    ) -> Result<Self> {
+        let bindings = bind(recipe, kind, &options.parameters)?;
+        let scope = Scope::new(session, options.run.as_deref()).await?;
+        let Some(reward) = reward else {
+            if recipe.reads("reward") {
+                return Err(Error::invalid(format!(
+                    "recipe {} starts from another reward: name it with --reward",
+                    recipe.name()
+                )));
+            }
+            return Ok(Self { bindings, scope, upstream_ids: Vec::new() });
+        };
+        let upstream = Upstream::find(session, "rewards", reward, options.run.as_deref()).await?;
+        let purposes = if kind == Kind::Reward { Purposes::All } else { Purposes::Train };
+        let scope = scope.with_upstream("reward", &upstream, purposes)?;
+        Ok(Self { bindings, scope, upstream_ids: upstream.derivation_ids })
+    }
+}
+
+/// A recipe's rows as they come.
+struct Running<'a> {
+    functions: BTreeMap<&'static str, u32>,
+    rows: Rows<'a>,
+    stream: SendableRecordBatchStream,
+}
+
+impl<'a> Running<'a> {
+    async fn start(session: &Session, recipe: &'a Recipe, inputs: &Inputs) -> Result<Self> {
+        let Inputs { bindings, scope, .. } = inputs;
+        make_checks(session, recipe, bindings, scope).await?;
+        let inner = plan_query(session, recipe, Part::Body, bindings, scope).await?;
+        let output = output_of(recipe, inner.schema().as_arrow())?;
+        let functions = functions_used(&inner)?;
+        let plan = complete(session, recipe, bindings, scope, inner, &output).await?;
+        let stream = session.frame(plan)?.execute_stream().await?;
+        Ok(Self { functions, rows: Rows::new(recipe, output), stream })
+    }
+
+    /// Returns the number of the next rows and their columns.
+    async fn next(&mut self) -> Result<Option<(usize, BTreeMap<&'static str, ArrayRef>)>> {
+        while let Some(batch) = self.stream.try_next().await.map_err(|error| self.rows.locate(error.into()))? {
+            if batch.num_rows() > 0 {
+                return Ok(Some((batch.num_rows(), self.rows.columns(&batch)?)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+async fn derive(session: &Session, recipe: &Recipe, inputs: &Inputs, options: &DeriveOptions) -> Result<Derived> {
+    let mut derivation = Derivation::start(session, recipe, options.name.as_deref(), options.run.as_deref());
+    derivation.upstream_ids.clone_from(&inputs.upstream_ids);
+    let mut running = Running::start(session, recipe, inputs).await?;
     let table = table(if recipe.kind() == Kind::Reward { "rewards" } else { "credits" })?;
     let mut writer = session.lake().writer(table);
-    let mut rows = Rows::new(recipe, output);
-    let mut stream = session.frame(plan)?.execute_stream().await?;
-    while let Some(batch) = stream.try_next().await? {
-        if batch.num_rows() == 0 {
-            continue;
-        }
-        let mut columns = rows.columns(&batch)?;
-        let count = batch.num_rows();
+    while let Some((count, mut columns)) = running.next().await? {
         columns.insert("name", Arc::new(StringArray::from(vec![derivation.name.as_str(); count])));
         columns.insert("derivation_id", Arc::new(StringArray::from(vec![derivation.id.as_str(); count])));
         columns.insert("created_at", times(derivation.created_at, count));
         writer.write(&table_batch(table, count, columns)?).await?;
     }
+    let Running { functions, rows, .. } = running;
+    derivation.functions = functions;
     if rows.content.rows() == 0 {
         return Err(Error::invalid(format!(
             "recipe {} returns no rows over snapshot {}: there is nothing to record",
@@ -107,7 +171,7 @@ async fn derive(
     derivation.content_digest = rows.content.text();
     let mut publication = Publication::default();
     publication.add(&table.name, &derivation.id, writer.finish().await?);
-    let (n, warnings) = publication.publish(session.lake(), recipe, bindings, &derivation).await?;
+    let (n, warnings) = publication.publish(session.lake(), recipe, &inputs.bindings, &derivation).await?;
     let mut notes = rows.notes();
     notes.extend(warnings);
     Ok(Derived::new(derivation, None, n, notes))
@@ -136,6 +200,7 @@ impl Derived {
 pub(super) const RUN: &str = "rollbook_run";
 pub(super) const STEP: &str = "rollbook_step";
 pub(super) const GROUP: &str = "rollbook_group";
+pub(super) const OUTPUT_LEN: &str = "rollbook_output_len";
 
 /// Joins the recipe's rows with their rollouts and puts them in the order of a file.
 async fn complete(
@@ -152,7 +217,7 @@ async fn complete(
         "SELECT run_id AS {RUN}, rollout_id AS rollbook_rollout, step AS {STEP}, {group} AS {GROUP} FROM rollouts"
     );
     let members = parse_query(recipe.name(), &members)?;
-    let members = plan_query(session, recipe, &members, bindings, scope).await?;
+    let members = plan_query(session, recipe, Part::Engine(&members), bindings, scope).await?;
     let has_run = output.iter().any(|column| column.name == "run_id");
     let mut builder = LogicalPlanBuilder::from(inner);
     let (left, right) = if has_run {
@@ -164,6 +229,20 @@ async fn complete(
     let columns = |names: Vec<&str>| names.into_iter().map(Column::from_name).collect::<Vec<_>>();
     builder = builder.join(members, JoinType::Left, (columns(left), columns(right)), None)?;
     let run = if has_run { "run_id" } else { RUN };
+    if output.iter().any(|column| column.name == "token_values") {
+        // Of an id that several calls have, the length is none of theirs.
+        let lengths = format!(
+            "SELECT run_id AS rollbook_call_run, rollout_id AS rollbook_call_rollout, call_id AS rollbook_call, \
+             CASE WHEN count(*) = 1 THEN min(output_len) END AS {OUTPUT_LEN} FROM calls GROUP BY 1, 2, 3"
+        );
+        let lengths = parse_query(recipe.name(), &lengths)?;
+        let lengths = plan_query(session, recipe, Part::Engine(&lengths), bindings, scope).await?;
+        let keys = (
+            columns(vec![run, "rollout_id", "call_id"]),
+            columns(vec!["rollbook_call_run", "rollbook_call_rollout", "rollbook_call"]),
+        );
+        builder = builder.join(lengths, JoinType::Left, keys, None)?;
+    }
     let mut order = vec![run, STEP, GROUP, "rollout_id"];
     if output.iter().any(|column| column.name == "call_id") {
         order.push("call_id");

@@ -5,13 +5,18 @@
 //! -- @doc Group-relative advantage.                one line each; a line without `@` continues the one above
 //! -- @formula (r - mean) / (std + eps)
 //! -- @source arXiv 2402.03300
+//! -- @differs from trl/grpo: eps 1e-6              what other recipes of the name do otherwise
 //! -- @param eps double = 1e-6 : added to the std   name, type, default (none = required), doc
 //! -- @check rollout {rollout_id} was scored twice  message; {column} is filled from the first row found
 //! --   SELECT rollout_id FROM scores ...           the query, over as many lines as it needs: it must find no row
+//! -- @test the winner stands out                   rows in, rows out, see [`crate::recipe::testing`]
+//! --   reward {"rollout_id": "a", "value": 1}
+//! --   expect {"rollout_id": "a", "value": 0}
 //! ```
 
 use crate::error::{Error, Result};
 use crate::recipe::parameter::{Parameter, ParameterType};
+use crate::recipe::testing::TestBlock;
 
 /// Which table a recipe's rows go to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,8 +61,10 @@ pub(crate) struct Header {
     pub(crate) doc: String,
     pub(crate) formula: Option<String>,
     pub(crate) source: Option<String>,
+    pub(crate) differs: Option<String>,
     pub(crate) parameters: Vec<Parameter>,
     pub(crate) checks: Vec<Check>,
+    pub(crate) tests: Vec<TestBlock>,
 }
 
 /// One `@tag` with its own line's text and the lines below it.
@@ -77,8 +84,10 @@ pub(crate) fn parse_header(name: &str, text: &str) -> Result<Header> {
         doc: String::new(),
         formula: None,
         source: None,
+        differs: None,
         parameters: Vec::new(),
         checks: Vec::new(),
+        tests: Vec::new(),
     };
     for entry in entries(name, text)? {
         let at = |message: String| Error::invalid(format!("recipe {name}, line {}: {message}", entry.line));
@@ -99,10 +108,17 @@ pub(crate) fn parse_header(name: &str, text: &str) -> Result<Header> {
                 }
                 header.parameters.push(parameter);
             }
+            "differs" => header.differs = Some(entry.prose()),
             "check" => header.checks.push(entry.check(text).map_err(at)?),
+            "test" => {
+                let lines = entry.below.iter().map(|(line, text)| (line + 1, *text));
+                let block = TestBlock::parse(&entry.text, entry.line, lines)
+                    .map_err(|(line, message)| Error::invalid(format!("recipe {name}, line {line}: {message}")))?;
+                header.tests.push(block);
+            }
             other => {
                 return Err(at(format!(
-                    "unknown tag `@{other}`: a header knows kind, name, doc, formula, source, param and check"
+                    "unknown tag `@{other}`: a header knows kind, name, doc, formula, source, differs, param, check and test"
                 )));
             }
         }

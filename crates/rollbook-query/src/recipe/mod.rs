@@ -8,10 +8,12 @@
 //!
 //! ```text
 //! kind     reads                     must return          may return
-//! reward   any table                 rollout_id, value    run_id, call_id, exclusion_reason, components, score_ids
+//! reward   any table, and `reward`   rollout_id, value    run_id, call_id, exclusion_reason, components, score_ids
 //! credit   any table, and `reward`   rollout_id, value    run_id, call_id, quantity, level, token_values, baseline_…
 //! build    any table, and `credit`   a plan, see [`crate::build`]; it has $max_tokens and $accept_assumed
 //! ```
+//!
+//! A reward recipe that reads `reward` transforms the reward it is given; it sees rollouts of every purpose.
 //!
 //! `reward` and `credit` hold the rows of the named upstream for the training rollouts of the run, with the columns of
 //! their rollouts beside their own, so that `$group_key` can be any expression over rollouts; `group_id` is the group the
@@ -22,14 +24,19 @@ mod columns;
 mod content;
 mod derivation;
 mod derive;
+mod fault;
 mod header;
 mod parameter;
 mod rows;
 mod scope;
 mod statement;
+pub mod testing;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod ties;
 mod upstream;
+mod variants;
 
 use datafusion::sql::sqlparser::ast::Query;
 
@@ -37,13 +44,15 @@ pub use catalog::{catalog, find_recipe};
 pub use derive::{DeriveOptions, Derived, run_credit, run_reward};
 pub use header::Kind;
 pub use parameter::{Parameter, ParameterType};
+pub use variants::{Variant, variants};
 
 pub(crate) use columns::{OutputColumn, conform, list_of, output_of};
 pub(crate) use content::{ContentDigest, hex};
 pub(crate) use derivation::{Derivation, Publication, functions_used, new_id, table, table_batch, times};
+pub(crate) use fault::Place;
 pub(crate) use parameter::Bindings;
-pub(crate) use scope::{Scope, bind, make_checks, plan_query};
-pub(crate) use upstream::{Upstream, quoted, text_column};
+pub(crate) use scope::{Part, Scope, bind, make_checks, plan_query};
+pub(crate) use upstream::{Purposes, Upstream, quoted, text_column};
 
 use crate::error::Result;
 use header::{Header, parse_header};
@@ -107,6 +116,11 @@ impl Recipe {
         self.header.source.as_deref()
     }
 
+    /// Returns how it differs from other recipes of its name.
+    pub fn differs(&self) -> Option<&str> {
+        self.header.differs.as_deref()
+    }
+
     /// Returns its parameters in the order they are declared.
     pub fn parameters(&self) -> &[Parameter] {
         &self.header.parameters
@@ -117,9 +131,10 @@ impl Recipe {
         &self.text
     }
 
-    /// Returns its SELECT.
-    pub(crate) fn query(&self) -> &Query {
-        &self.query
+    /// Whether its SELECT or one of its checks names a table.
+    fn reads(&self, table: &str) -> bool {
+        let queries = std::iter::once(&self.query).chain(self.checks.iter().map(|check| &check.1));
+        queries.into_iter().any(|query| statement::relations(&mut query.clone()).iter().any(|name| name == table))
     }
 
     /// Returns the digest of its text.

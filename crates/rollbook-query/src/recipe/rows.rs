@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray};
+use arrow::array::{Array, ArrayRef, AsArray, ListArray, RecordBatch, StringArray};
 use arrow::compute::cast;
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, Float32Type, Float64Type, Int32Type};
 
 use crate::error::{Error, Result};
 use crate::recipe::columns::{OutputColumn, conform};
 use crate::recipe::content::ContentDigest;
-use crate::recipe::derive::{GROUP, RUN, STEP};
+use crate::recipe::derive::{GROUP, OUTPUT_LEN, RUN, STEP};
+use crate::recipe::scope::Part;
 use crate::recipe::{Kind, Recipe};
 
 /// Checks the rows of a derivation as they come, and turns them into columns of its table.
@@ -43,6 +44,11 @@ impl<'a> Rows<'a> {
         }
     }
 
+    /// Says where in the recipe an error lies that its rows met.
+    pub(super) fn locate(&self, error: Error) -> Error {
+        Part::Body.locate(self.recipe, error)
+    }
+
     pub(super) fn columns(&mut self, batch: &RecordBatch) -> Result<BTreeMap<&'static str, ArrayRef>> {
         let mut columns: BTreeMap<&'static str, ArrayRef> = BTreeMap::new();
         for column in &self.output {
@@ -61,6 +67,7 @@ impl<'a> Rows<'a> {
         self.check_keys(&columns)?;
         if self.recipe.kind() == Kind::Credit {
             self.check_credit(&mut columns, batch.num_rows())?;
+            check_tokens(self.recipe.name(), batch, &columns)?;
         }
         self.count_missing(&columns);
         let hashed = RecordBatch::try_from_iter_with_nullable(
@@ -166,4 +173,74 @@ impl<'a> Rows<'a> {
         let reasons: Vec<_> = self.without_value.iter().map(|(reason, count)| format!("{reason}: {count}")).collect();
         vec![format!("{total} of {} rows have no value ({})", self.content.rows(), reasons.join(", "))]
     }
+}
+
+/// A credit of level token has a value for each output token of its call, one of another level none; a value that float
+/// cannot hold is refused, where it was a number before.
+fn check_tokens(recipe: &str, batch: &RecordBatch, columns: &BTreeMap<&'static str, ArrayRef>) -> Result<()> {
+    let level = columns.get("level").map(AsArray::as_string::<i32>);
+    let level = level.filter(|levels| !levels.is_empty()).map_or("rollout", |levels| levels.value(0));
+    let Some(lists) = columns.get("token_values") else {
+        if level == "token" && batch.num_rows() > 0 {
+            return Err(Error::invalid(format!("recipe {recipe} returns level token without the column token_values")));
+        }
+        return Ok(());
+    };
+    let lists: &ListArray = lists.as_list();
+    let lengths = batch.column_by_name(OUTPUT_LEN).map(|lengths| cast(lengths, &DataType::Int32)).transpose()?;
+    let lengths = lengths.as_ref().map(AsArray::as_primitive::<Int32Type>);
+    let place = |row: usize| {
+        let text = |name: &str| {
+            let array = columns.get(name).map(AsArray::as_string::<i32>);
+            array.filter(|array| array.is_valid(row)).map_or("none", |array| array.value(row))
+        };
+        format!("rollout {}, call {}", text("rollout_id"), text("call_id"))
+    };
+    for row in (0..lists.len()).filter(|row| lists.is_valid(*row)) {
+        if level != "token" {
+            return Err(Error::invalid(format!(
+                "recipe {recipe} returns token_values of level {level} for {}: they are of level token",
+                place(row)
+            )));
+        }
+        let count = lists.value_length(row);
+        match lengths.filter(|lengths| lengths.is_valid(row)).map(|lengths| lengths.value(row)) {
+            Some(length) if length == count => {}
+            Some(length) => {
+                return Err(Error::invalid(format!(
+                    "recipe {recipe} returns {count} token_values for {}, which has {length} output tokens",
+                    place(row)
+                )));
+            }
+            None => {
+                return Err(Error::invalid(format!(
+                    "recipe {recipe} returns token_values for {}, whose output tokens are not known",
+                    place(row)
+                )));
+            }
+        }
+    }
+    match overflow(batch, lists) {
+        Some(row) => Err(Error::invalid(format!(
+            "recipe {recipe} returns a token value that is too large to be stored as float, for {}",
+            place(row)
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// The first row with a finite double that became an infinite float.
+fn overflow(batch: &RecordBatch, stored: &ListArray) -> Option<usize> {
+    let given = batch.column_by_name("token_values")?.as_list_opt::<i32>()?;
+    let doubles = given.values().as_primitive_opt::<Float64Type>()?;
+    (0..stored.len().min(given.len())).filter(|row| given.is_valid(*row)).find(|row| {
+        let (floats, place) = (stored.value(*row), given.value_offsets()[*row]);
+        let floats = floats.as_primitive_opt::<Float32Type>();
+        floats.is_some_and(|floats| {
+            let place = usize::try_from(place).unwrap_or(0);
+            (0..floats.len()).any(|item| {
+                floats.is_valid(item) && floats.value(item).is_infinite() && doubles.value(place + item).is_finite()
+            })
+        })
+    })
 }

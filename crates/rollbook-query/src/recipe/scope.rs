@@ -11,9 +11,10 @@ use datafusion::sql::sqlparser::ast::{Query, Statement as SqlStatement};
 use futures::TryStreamExt;
 
 use crate::error::{Error, Result};
+use crate::recipe::fault::Origin;
 use crate::recipe::parameter::Bindings;
 use crate::recipe::statement::{narrow, parse_query, relations};
-use crate::recipe::upstream::{Upstream, quoted, text_column};
+use crate::recipe::upstream::{Purposes, Upstream, quoted, text_column};
 use crate::recipe::{Kind, Recipe};
 use crate::session::Session;
 
@@ -41,8 +42,8 @@ impl Scope {
     }
 
     /// Adds the upstream under the name that recipes know it by.
-    pub(crate) fn with_upstream(mut self, name: &str, upstream: &Upstream) -> Result<Self> {
-        self.tables.insert(name.to_owned(), parse_query(name, &upstream.view_sql()?)?);
+    pub(crate) fn with_upstream(mut self, name: &str, upstream: &Upstream, purposes: Purposes) -> Result<Self> {
+        self.tables.insert(name.to_owned(), parse_query(name, &upstream.view_sql(purposes)?)?);
         Ok(self)
     }
 
@@ -84,28 +85,67 @@ pub(crate) fn bind(recipe: &Recipe, kind: Kind, parameters: &BTreeMap<String, St
     Bindings::new(recipe.name(), recipe.parameters(), parameters)
 }
 
+/// A query that is planned for a recipe.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Part<'a> {
+    /// Its own.
+    Body,
+    /// One of its checks, by number.
+    Check(usize),
+    /// The engine's, in which stand only the recipe's parameters.
+    Engine(&'a Query),
+}
+
+impl<'a> Part<'a> {
+    fn query(self, recipe: &'a Recipe) -> &'a Query {
+        match self {
+            Self::Body => &recipe.query,
+            Self::Check(number) => &recipe.checks[number].1,
+            Self::Engine(query) => query,
+        }
+    }
+
+    fn text(self, recipe: &'a Recipe) -> Option<&'a str> {
+        match self {
+            Self::Body => Some(&recipe.text),
+            Self::Check(number) => Some(&recipe.header.checks[number].sql),
+            Self::Engine(_) => None,
+        }
+    }
+
+    /// Says where in the recipe an error lies that running the query met.
+    pub(crate) fn locate(self, recipe: &Recipe, error: Error) -> Error {
+        let origin = Origin { recipe: recipe.name(), text: self.text(recipe), expressions: &BTreeMap::new() };
+        origin.locate(error)
+    }
+}
+
 /// Plans a query of a recipe within its scope.
 pub(crate) async fn plan_query(
     session: &Session,
     recipe: &Recipe,
-    query: &Query,
+    part: Part<'_>,
     bindings: &Bindings,
     scope: &Scope,
 ) -> Result<LogicalPlan> {
-    let query = scope.apply(session, recipe.name(), query).await?;
+    let query = scope.apply(session, recipe.name(), part.query(recipe)).await?;
     let statement = Statement::Statement(Box::new(SqlStatement::Query(Box::new(query))));
-    session
-        .plan(statement, &bindings.plan_options())
-        .await
-        .map_err(|error| Error::new(error.kind(), format!("recipe {}: {error}", recipe.name())).caused_by(error))
+    let options = bindings.plan_options();
+    let origin = Origin { recipe: recipe.name(), text: part.text(recipe), expressions: &options.expressions };
+    let plan = session.plan(statement, &options).await.map_err(|error| origin.locate(error))?;
+    // Types are checked by the optimizer's first rules: what they find lies in the recipe too.
+    let state = session.context().state();
+    state.optimize(&plan).map_err(|error| origin.locate(Error::from(error)))?;
+    Ok(plan)
 }
 
 /// Makes the checks a recipe asks for; the first row that one finds is the error.
 pub(crate) async fn make_checks(session: &Session, recipe: &Recipe, bindings: &Bindings, scope: &Scope) -> Result<()> {
-    for (message, query) in &recipe.checks {
-        let plan = plan_query(session, recipe, query, bindings, scope).await?;
+    for (number, (message, _)) in recipe.checks.iter().enumerate() {
+        let plan = plan_query(session, recipe, Part::Check(number), bindings, scope).await?;
+        let part = Part::Check(number);
         let mut rows = session.frame(plan)?.execute_stream().await?;
-        while let Some(batch) = rows.try_next().await? {
+        while let Some(batch) = rows.try_next().await.map_err(|error| part.locate(recipe, error.into()))? {
             if batch.num_rows() > 0 {
                 return Err(Error::invalid(format!("recipe {}: {}", recipe.name(), filled(message, &batch)?)));
             }

@@ -24,6 +24,15 @@ pub(crate) struct Upstream {
     pub(crate) derivation_ids: Vec<String>,
 }
 
+/// Which rollouts a recipe sees of its upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purposes {
+    /// Those for training: what credits and builds take.
+    Train,
+    /// All of them: a reward of a reward scores evaluation too.
+    All,
+}
+
 /// Writes text as a SQL literal.
 pub(crate) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
@@ -47,7 +56,38 @@ impl Upstream {
             Some((name, id)) => (name, Some(id)),
             None => (spec, None),
         };
-        let wanted = [("name", Some(name)), ("derivation_id", id), ("run_id", run)];
+        match Self::pick(session, table, Some(name), id, run).await? {
+            Some(found) => Ok(found),
+            None => Err(Self::missing(session, table, spec, run).await?),
+        }
+    }
+
+    /// Finds the rows that `spec` names or that the derivation of that id made, if there are any.
+    pub(crate) async fn seek(
+        session: &Session,
+        table: &'static str,
+        spec: &str,
+        run: Option<&str>,
+    ) -> Result<Option<Self>> {
+        let (name, id) = match spec.rsplit_once('@') {
+            Some((name, id)) => (name, Some(id)),
+            None => (spec, None),
+        };
+        match Self::pick(session, table, Some(name), id, run).await? {
+            Some(found) => Ok(Some(found)),
+            None if id.is_none() => Self::pick(session, table, None, Some(spec), run).await,
+            None => Ok(None),
+        }
+    }
+
+    async fn pick(
+        session: &Session,
+        table: &'static str,
+        name: Option<&str>,
+        id: Option<&str>,
+        run: Option<&str>,
+    ) -> Result<Option<Self>> {
+        let wanted = [("name", name), ("derivation_id", id), ("run_id", run)];
         let wanted = wanted.iter().filter_map(|(column, value)| Some(format!("{column} = {}", quoted((*value)?))));
         let condition = wanted.collect::<Vec<_>>().join(" AND ");
         let from = if id.is_some() { format!("{table}_history") } else { table.to_owned() };
@@ -57,10 +97,16 @@ impl Upstream {
             ))
             .await?;
         if found.iter().all(|batch| batch.num_rows() == 0) {
-            return Err(Self::missing(session, table, spec, run).await?);
+            return Ok(None);
         }
         let derivation_ids = text_column(&found, 0)?;
-        Ok(Self { table, from, condition, name: name.to_owned(), derivation_ids })
+        let name = name.or(id).unwrap_or_default().to_owned();
+        Ok(Some(Self { table, from, condition, name, derivation_ids }))
+    }
+
+    /// Returns a query for some columns of the rows, all of them.
+    pub(crate) fn rows_sql(&self, columns: &str) -> String {
+        format!("SELECT {columns} FROM {} WHERE {}", self.from, self.condition)
     }
 
     async fn missing(session: &Session, table: &str, spec: &str, run: Option<&str>) -> Result<Error> {
@@ -77,9 +123,9 @@ impl Upstream {
         Ok(Error::not_found(format!("{place} has no {kind} {spec} at snapshot {}; {hint}", session.snapshot().n)))
     }
 
-    /// Returns the query behind `reward` or `credit`: the upstream's rows of training rollouts, with the columns of the
-    /// rollouts that the upstream does not have itself.
-    pub(crate) fn view_sql(&self) -> Result<String> {
+    /// Returns the query behind `reward` or `credit`: the upstream's rows, with the columns of the rollouts that the upstream
+    /// does not have itself.
+    pub(crate) fn view_sql(&self, purposes: Purposes) -> Result<String> {
         let columns = |table: &str| -> Result<Vec<String>> {
             let table = rollbook_schema::table(table)
                 .ok_or_else(|| Error::corrupt(format!("the schema has no table {table}")))?;
@@ -94,10 +140,14 @@ impl Upstream {
         );
         Ok(format!(
             "SELECT {} FROM (SELECT * FROM {} WHERE {}) AS w LEFT JOIN rollouts AS r \
-             ON w.run_id = r.run_id AND w.rollout_id = r.rollout_id WHERE COALESCE(r.purpose, 'train') = 'train'",
+             ON w.run_id = r.run_id AND w.rollout_id = r.rollout_id WHERE {}",
             selected.join(", "),
             self.from,
-            self.condition
+            self.condition,
+            match purposes {
+                Purposes::Train => "COALESCE(r.purpose, 'train') = 'train'",
+                Purposes::All => "true",
+            }
         ))
     }
 }

@@ -3,28 +3,67 @@
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::DataType;
+use datafusion::catalog::{SchemaProvider, TableProvider};
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, Result as DfResult};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr::WindowFunctionDefinition;
 use datafusion::logical_expr::{AggregateUDF, Expr, ExprSchemable, LogicalPlan, Volatility};
 
+use super::total_order;
 use crate::error::{Error, Result};
 
 /// Aggregates over floats whose result depends on the order of the rows, by the start of their names.
 const INEXACT: [&str; 7] = ["stddev", "var_", "variance", "covar", "corr", "regr_", "approx_"];
 
 /// Aggregates that keep rows in the order they come, and so need an `ORDER BY` inside.
-const ORDERED: [&str; 5] = ["array_agg", "string_agg", "first_value", "last_value", "nth_value"];
+pub(super) const ORDERED: [&str; 5] = ["array_agg", "string_agg", "first_value", "last_value", "nth_value"];
 
-/// Refuses what is not a pure function of the lake, and makes float sums and averages exact.
-pub(super) fn make_deterministic(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
+/// Window functions whose result is the place of a row in the order, which they need.
+const PLACED: [&str; 7] = ["row_number", "ntile", "lag", "lead", "pack", "chain_root", "chain_index"];
+
+/// Refuses what is not a pure function of the lake, makes float sums and averages exact, and what depends on an order of
+/// rows depend on a total one.
+pub(super) fn make_deterministic(plan: LogicalPlan, state: &SessionState, views: &Views) -> Result<LogicalPlan> {
     verify(&plan)?;
     let exact = Exact {
         sum: state.aggregate_functions().get("exact_sum").map(Arc::clone),
         avg: state.aggregate_functions().get("exact_avg").map(Arc::clone),
     };
-    Ok(plan.transform_up_with_subqueries(|node| exact.node(node))?.data)
+    let exact = plan.transform_up_with_subqueries(|node| exact.node(node))?.data;
+    let ordered = exact.transform_down_with_subqueries(|node| {
+        if views.holds(&node) {
+            return Ok(Transformed::new(node, false, TreeNodeRecursion::Jump));
+        }
+        total_order::of_node(node)
+    })?;
+    Ok(ordered.data)
+}
+
+/// The shipped views: they say themselves which of several rows counts, and for rows that tie any of them does.
+#[derive(Debug, Default)]
+pub(super) struct Views(Vec<(String, Arc<dyn TableProvider>)>);
+
+impl Views {
+    /// Finds the views among the tables of a session.
+    pub(super) async fn of(schema: &dyn SchemaProvider) -> Result<Self> {
+        let mut views = Vec::new();
+        for name in schema.table_names() {
+            if let Some(table) = schema.table(&name).await?.filter(|table| table.get_logical_plan().is_some()) {
+                views.push((name, table));
+            }
+        }
+        Ok(Self(views))
+    }
+
+    /// Whether a node of a plan is one of them, put in for its name.
+    fn holds(&self, node: &LogicalPlan) -> bool {
+        let LogicalPlan::SubqueryAlias(alias) = node else {
+            return false;
+        };
+        let of_that_name = self.0.iter().filter(|(name, _)| name == alias.alias.table());
+        of_that_name.filter_map(|(_, table)| table.get_logical_plan()).any(|plan| *plan == *alias.input)
+    }
 }
 
 /// Refuses functions whose result is not decided by their arguments.
@@ -78,7 +117,7 @@ fn unordered(name: &str, no_order: bool, volatility: Volatility) -> Option<Error
             "{name}() is refused here: its last digits depend on the order of the rows; use exact_sum and exact_avg"
         )));
     }
-    (no_order && ORDERED.contains(&name)).then(|| {
+    (no_order && (ORDERED.contains(&name) || PLACED.contains(&name))).then(|| {
         Error::invalid(format!("{name}() needs an ORDER BY here: the order in which rows arrive is not defined"))
     })
 }

@@ -15,6 +15,7 @@ mod parse;
 mod read_only;
 #[cfg(test)]
 mod tests;
+mod total_order;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -159,10 +160,16 @@ impl Session {
         arguments::complete(&mut statement, &self.signatures)?;
         // A group key may have brought a subquery in.
         read_only::verify_statement(&statement)?;
-        let state = self.context.state();
+        let mut state = self.context.state();
+        // Only recipes have lines to point at.
+        state.config_mut().options_mut().sql_parser.collect_spans = options.deterministic;
         let plan = state.statement_to_plan(statement).await?;
         read_only::verify_plan(&plan)?;
-        if options.deterministic { deterministic::make_deterministic(plan, &state) } else { Ok(plan) }
+        if !options.deterministic {
+            return Ok(plan);
+        }
+        let views = deterministic::Views::of(self.schema_provider()?.as_ref()).await?;
+        deterministic::make_deterministic(plan, &state, &views)
     }
 
     /// Makes a plan ready to run, in batches that suit the columns it reads.
