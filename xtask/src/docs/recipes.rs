@@ -64,7 +64,10 @@ mod tests {
     fn what_a_recipe_does_not_say_is_left_away() {
         let mut text = String::new();
         let param = json!({ "name": "eps", "type": "double", "default": "1e-6", "doc": "added" });
-        section(&mut text, &json!({ "name": "a/b", "doc": "D.", "formula": "r", "source": null, "parameters": [param] }));
+        section(
+            &mut text,
+            &json!({ "name": "a/b", "doc": "D.", "formula": "r", "source": null, "parameters": [param] }),
+        );
         assert_eq!(
             text,
             "\n## a/b\n\nD.\n\nFormula: r\n\n| parameter | type | default | meaning |\n|---|---|---|---|\n\

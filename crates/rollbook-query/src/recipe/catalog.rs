@@ -19,6 +19,7 @@ const SHIPPED: &[(&str, &str)] = &[
     ("length_penalty", include_str!("../../../../sql/recipes/rewards/length_penalty.sql")),
     ("kimi_length", include_str!("../../../../sql/recipes/rewards/kimi_length.sql")),
     ("repetition_penalty", include_str!("../../../../sql/recipes/rewards/repetition_penalty.sql")),
+    ("kl_penalty", include_str!("../../../../sql/recipes/rewards/kl_penalty.sql")),
     ("group_filter", include_str!("../../../../sql/recipes/rewards/group_filter.sql")),
     ("rank", include_str!("../../../../sql/recipes/rewards/rank.sql")),
     ("normalize", include_str!("../../../../sql/recipes/rewards/normalize.sql")),

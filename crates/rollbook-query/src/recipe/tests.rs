@@ -198,7 +198,10 @@ async fn several_verifiers_are_named_with_the_rollout() {
 #[rstest]
 #[case::syntax("SELECT rollout_id,\n  1.0 AS\nFROM rollouts", "recipe mine, line 4, column")]
 #[case::missing_column("SELECT rollout_id FROM rollouts", "column value is not returned; expected double")]
-#[case::wrong_type("SELECT rollout_id, 'x' AS value FROM rollouts", "column value is returned as string; expected double")]
+#[case::wrong_type(
+    "SELECT rollout_id, 'x' AS value FROM rollouts",
+    "column value is returned as string; expected double"
+)]
 #[case::unknown_column("SELECT rollout_id, nonsense AS value FROM rollouts", "nonsense")]
 #[case::random("SELECT rollout_id, random() AS value FROM rollouts", "random")]
 #[case::clock("SELECT rollout_id, CAST(now() AS DOUBLE) AS value FROM rollouts", "now")]
