@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::schema::TextFormat;
 use crate::error::Result;
 use crate::lake::ReadArgs;
-use crate::output::{line, note, number, small_table, width};
+use crate::output::{line, note, small_table, width};
 
 /// Compare two rewards, credits or builds: where and by how much they differ
 #[derive(Debug, Args)]
@@ -173,6 +173,16 @@ fn blocks(count: u64, most: u64, bar: usize) -> String {
     format!("{}{}", "█".repeat(eighths / 8), PARTS[eighths % 8])
 }
 
+/// A number to nine digits: what is equal to 1e-9 looks equal. `--format json` has all of them.
+fn number(value: f64) -> String {
+    let size = value.abs();
+    if size == 0.0 || !size.is_finite() {
+        return value.to_string();
+    }
+    let rounded: f64 = format!("{value:.8e}").parse().unwrap_or(value);
+    if (1e-4..1e9).contains(&size) { rounded.to_string() } else { format!("{rounded:e}") }
+}
+
 fn short(value: f64) -> String {
     let size = value.abs();
     if size == 0.0 || (1e-3..1e6).contains(&size) { format!("{value:.4}") } else { format!("{value:.3e}") }
@@ -248,6 +258,12 @@ mod tests {
         // (60 - 6 - 4 - 8) / 2 = 21 characters for the longest bar.
         assert_eq!(lines[0], format!("0.0000  10 {}   0", "█".repeat(21)));
         assert!(lines[1].starts_with("1.0000   1 ██"), "{}", lines[1]);
+    }
+
+    #[test]
+    fn numbers_have_nine_digits() {
+        let shown = [0.1 + 0.2, -2.0 / 3.0, 1e-17, 0.0, 123_456_789.125, 6.635_700_066_359e-5].map(number);
+        assert_eq!(shown, ["0.3", "-0.666666667", "1e-17", "0", "123456789", "6.63570007e-5"]);
     }
 
     #[test]

@@ -18,7 +18,10 @@ use crate::output::{line, plain, small_table};
     after_help = "Examples:
   rollbook recipes                     all of them: formula, defaults, source, what differs from namesakes
   rollbook recipes grpo                one, with its SQL: copy it to a file to make your own
-  rollbook recipes test my_credit.sql  run the tests in its leading comment"
+  rollbook recipes test my_credit.sql  run the tests in its leading comment
+
+A parameter without a default must be given. Beside those shown every reward and credit has group_key = group_id, the
+expression over rollouts that says which belong together."
 )]
 pub(crate) struct Arguments {
     /// A recipe's file or name; all shipped ones when left out
@@ -135,6 +138,8 @@ fn row(recipe: &Recipe) -> Vec<String> {
     let defaults: Vec<String> = recipe
         .parameters()
         .iter()
+        // Every reward and credit has it; the column shows what is a recipe's own.
+        .filter(|parameter| !(parameter.name == "group_key" && parameter.default.as_deref() == Some("group_id")))
         .map(|parameter| match &parameter.default {
             Some(default) => format!("{} = {default}", parameter.name),
             None => parameter.name.clone(),

@@ -52,8 +52,7 @@ pub(crate) fn cell(array: &dyn Array, row: usize) -> Result<String> {
     }
 }
 
-/// Writes a number.
-pub(crate) fn float(value: f64) -> String {
+fn float(value: f64) -> String {
     // Ordinary sizes are written out; only what would be a row of zeros gets an exponent.
     let size = value.abs();
     if size != 0.0 && size.is_finite() && !(1e-5..1e16).contains(&size) {

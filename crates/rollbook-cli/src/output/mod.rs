@@ -11,7 +11,7 @@ use datafusion::execution::SendableRecordBatchStream;
 
 use crate::error::Result;
 
-pub(crate) use cell::{float as number, plain};
+pub(crate) use cell::plain;
 pub(crate) use table::{TableShape, small_table, width};
 
 /// How rows are printed.

@@ -219,17 +219,19 @@ async fn complete(
     let members = parse_query(recipe.name(), &members)?;
     let members = plan_query(session, recipe, Part::Engine(&members), bindings, scope).await?;
     let has_run = output.iter().any(|column| column.name == "run_id");
-    let mut builder = LogicalPlanBuilder::from(inner);
     let (left, right) = if has_run {
-        (vec!["run_id", "rollout_id"], vec![RUN, "rollbook_rollout"])
+        (vec![RUN, "rollbook_rollout"], vec!["run_id", "rollout_id"])
     } else {
         only_run(session, recipe, scope).await?;
-        (vec!["rollout_id"], vec!["rollbook_rollout"])
+        (vec!["rollbook_rollout"], vec!["rollout_id"])
     };
+    // The side on the left is held in memory, so the recipe's rows, which may have token values, stand on the right.
     let columns = |names: Vec<&str>| names.into_iter().map(Column::from_name).collect::<Vec<_>>();
-    builder = builder.join(members, JoinType::Left, (columns(left), columns(right)), None)?;
+    let mut builder =
+        LogicalPlanBuilder::from(members).join(inner, JoinType::Right, (columns(left), columns(right)), None)?;
     let run = if has_run { "run_id" } else { RUN };
-    if output.iter().any(|column| column.name == "token_values") {
+    let returns = |name: &str| output.iter().any(|column| column.name == name);
+    if returns("token_values") && returns("call_id") {
         // Of an id that several calls have, the length is none of theirs.
         let lengths = format!(
             "SELECT run_id AS rollbook_call_run, rollout_id AS rollbook_call_rollout, call_id AS rollbook_call, \
@@ -238,13 +240,13 @@ async fn complete(
         let lengths = parse_query(recipe.name(), &lengths)?;
         let lengths = plan_query(session, recipe, Part::Engine(&lengths), bindings, scope).await?;
         let keys = (
-            columns(vec![run, "rollout_id", "call_id"]),
             columns(vec!["rollbook_call_run", "rollbook_call_rollout", "rollbook_call"]),
+            columns(vec![run, "rollout_id", "call_id"]),
         );
-        builder = builder.join(lengths, JoinType::Left, keys, None)?;
+        builder = LogicalPlanBuilder::from(lengths).join(builder.build()?, JoinType::Right, keys, None)?;
     }
     let mut order = vec![run, STEP, GROUP, "rollout_id"];
-    if output.iter().any(|column| column.name == "call_id") {
+    if returns("call_id") {
         order.push("call_id");
     }
     let order = order.into_iter().map(|name| col(Column::from_name(name)).sort(true, false));

@@ -4,7 +4,8 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use crate::fixture::Scratch;
-use crate::recipe::{DeriveOptions, Recipe, rows_of, run_reward};
+use crate::recipe::derive::rows_of;
+use crate::recipe::{DeriveOptions, Recipe, run_reward};
 use crate::session::{Session, SessionOptions};
 
 /// Rollouts a to d; b and c have the same value. Files come in the order given.

@@ -124,7 +124,7 @@ impl Upstream {
     }
 
     /// Returns the query behind `reward` or `credit`: the upstream's rows, with the columns of the rollouts that the upstream
-    /// does not have itself.
+    /// does not have itself. The rollouts stand on the left: that side of the join is held, while token values stream.
     pub(crate) fn view_sql(&self, purposes: Purposes) -> Result<String> {
         let columns = |table: &str| -> Result<Vec<String>> {
             let table = rollbook_schema::table(table)
@@ -139,7 +139,7 @@ impl Upstream {
             columns("rollouts")?.into_iter().filter(|name| !seen.contains(name)).map(|name| format!("r.{name}")),
         );
         Ok(format!(
-            "SELECT {} FROM (SELECT * FROM {} WHERE {}) AS w LEFT JOIN rollouts AS r \
+            "SELECT {} FROM rollouts AS r RIGHT JOIN (SELECT * FROM {} WHERE {}) AS w \
              ON w.run_id = r.run_id AND w.rollout_id = r.rollout_id WHERE {}",
             selected.join(", "),
             self.from,

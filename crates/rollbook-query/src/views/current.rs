@@ -77,7 +77,8 @@ fn newest_score(table: &Table) -> String {
     )
 }
 
-/// The rows of the newest derivation of each run and name.
+/// The rows of the newest derivation of each run and name. The names stand on the left: that side of the join is held, the
+/// rows with their token values stream past it.
 fn newest_derivation(table: &Table) -> String {
     let columns = table
         .logical()
@@ -87,7 +88,7 @@ fn newest_derivation(table: &Table) -> String {
         .collect::<Vec<_>>()
         .join(", ");
     format!(
-        "SELECT {columns} FROM {WITH_ENTRY} AS r JOIN (
+        "SELECT {columns} FROM (
             SELECT run_id, name, derivation_id FROM (
                 SELECT run_id, name, derivation_id, row_number() OVER (
                     PARTITION BY run_id, name
@@ -98,7 +99,7 @@ fn newest_derivation(table: &Table) -> String {
                     FROM {WITH_ENTRY} GROUP BY run_id, name, derivation_id
                 )
             ) WHERE place = 1
-        ) AS n
+        ) AS n JOIN {WITH_ENTRY} AS r
         ON (r.run_id IS NOT DISTINCT FROM n.run_id)
             AND (r.name IS NOT DISTINCT FROM n.name)
             AND (r.derivation_id IS NOT DISTINCT FROM n.derivation_id)"
