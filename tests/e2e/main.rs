@@ -11,6 +11,7 @@ mod digests;
 mod imported_build;
 mod race;
 mod read_only;
+mod recipes;
 mod same_source;
 mod snapshots;
 mod token_credits;

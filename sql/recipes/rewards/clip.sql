@@ -70,7 +70,5 @@ SELECT
     rollout_id,
     call_id,
     CASE WHEN x < $low THEN $low WHEN x > $high THEN $high ELSE x END AS value,
-    COALESCE(exclusion_reason, CASE WHEN value IS NOT NULL AND x IS NULL THEN 'no_group' END) AS exclusion_reason,
-    components,
-    score_ids
+    COALESCE(exclusion_reason, CASE WHEN value IS NOT NULL AND x IS NULL THEN 'no_group' END) AS exclusion_reason
 FROM picked

@@ -106,7 +106,5 @@ SELECT
         WHEN value IS NULL THEN exclusion_reason
         WHEN group_value IS NULL THEN 'no_group'
         WHEN NOT is_kept THEN CASE WHEN $form = 'mean' THEN 'group_mean' ELSE 'zero_variance' END
-    END AS exclusion_reason,
-    components,
-    score_ids
+    END AS exclusion_reason
 FROM judged

@@ -58,7 +58,5 @@ SELECT
         WHEN group_value IS NOT NULL
         THEN value + $weight * CASE WHEN value > $threshold OR l < 0.0 THEN l ELSE 0.0 END
     END AS value,
-    COALESCE(exclusion_reason, CASE WHEN value IS NOT NULL AND group_value IS NULL THEN 'no_group' END) AS exclusion_reason,
-    components,
-    score_ids
+    COALESCE(exclusion_reason, CASE WHEN value IS NOT NULL AND group_value IS NULL THEN 'no_group' END) AS exclusion_reason
 FROM placed

@@ -64,7 +64,5 @@ SELECT
             + CASE WHEN most_inputs > 0 THEN $input_weight * inputs / most_inputs ELSE 0.0 END
             + CASE WHEN most_turns > 0 THEN $turn_weight * turns / most_turns ELSE 0.0 END)
     END AS value,
-    COALESCE(exclusion_reason, CASE WHEN value IS NOT NULL AND group_value IS NULL THEN 'no_group' END) AS exclusion_reason,
-    components,
-    score_ids
+    COALESCE(exclusion_reason, CASE WHEN value IS NOT NULL AND group_value IS NULL THEN 'no_group' END) AS exclusion_reason
 FROM compared

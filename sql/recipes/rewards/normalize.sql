@@ -54,65 +54,70 @@
 --   param eps=0
 --   expect {"rollout_id": "a", "value": -0.7071067811865475} {"rollout_id": "b", "value": 0.7071067811865475}
 --   expect {"rollout_id": "c", "value": 1.1094003924504583}
-WITH members AS (
+WITH scaled AS (
+    -- Differences from one middle, over the largest reward: sums lose little where rewards are large and close, and the
+    -- squares of 1e-300 and 1e300 are numbers.
     SELECT
-        *,
-        $group_key AS group_value,
-        -- Sums run over differences from one middle, so that little is lost where rewards are large and close.
-        value - avg(value) OVER (PARTITION BY run_id) AS shifted
-    FROM reward
+        run_id, rollout_id, call_id, step, value, exclusion_reason, $group_key AS group_value, unit,
+        value / unit - middle / unit AS x
+    FROM (
+        SELECT avg(value) AS middle, CASE WHEN max(abs(value)) > 0.0 THEN max(abs(value)) ELSE 1.0 END AS unit FROM reward
+    )
+    CROSS JOIN reward
 ),
-counted AS (
+grouped AS (
     SELECT
         *,
-        count(shifted) OVER (PARTITION BY run_id, group_value) AS group_count,
-        avg(shifted) OVER (PARTITION BY run_id, group_value) AS group_mean,
-        count(shifted) OVER (PARTITION BY run_id, step) AS batch_count,
-        avg(shifted) OVER (PARTITION BY run_id, step) AS batch_mean,
-        count(shifted) OVER (PARTITION BY run_id ORDER BY step RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS running_count,
-        avg(shifted) OVER (PARTITION BY run_id ORDER BY step RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS running_mean,
-        max(abs(shifted)) OVER (PARTITION BY run_id) AS size
-    FROM members
-),
-scaled AS (
-    SELECT
-        *,
-        CASE WHEN size > 0.0 THEN size ELSE 1.0 END AS unit
-    FROM counted
-),
-squared AS (
-    SELECT
-        *,
-        avg(power((shifted - group_mean) / unit, 2)) OVER (PARTITION BY run_id, group_value) AS group_square,
-        avg(power((shifted - batch_mean) / unit, 2)) OVER (PARTITION BY run_id, step) AS batch_square,
-        avg(power(shifted / unit, 2)) OVER (PARTITION BY run_id ORDER BY step RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
-            - power(running_mean / unit, 2) AS running_square
+        count(x) OVER (PARTITION BY run_id, group_value) AS group_count,
+        avg(x) OVER (PARTITION BY run_id, group_value) AS group_mean
     FROM scaled
 ),
-picked AS (
+group_squared AS (
+    SELECT *, avg(power(x - group_mean, 2)) OVER (PARTITION BY run_id, group_value) AS group_square
+    FROM grouped
+),
+stepped AS (
     SELECT
         *,
+        count(x) OVER (PARTITION BY run_id, step) AS batch_count,
+        avg(x) OVER (PARTITION BY run_id, step) AS batch_mean,
+        count(x) OVER (PARTITION BY run_id ORDER BY step RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS running_count,
+        avg(x) OVER (PARTITION BY run_id ORDER BY step RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS running_mean,
+        avg(power(x, 2)) OVER (PARTITION BY run_id ORDER BY step RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS mean_square
+    FROM group_squared
+),
+step_squared AS (
+    SELECT *, avg(power(x - batch_mean, 2)) OVER (PARTITION BY run_id, step) AS batch_square
+    FROM stepped
+),
+compared AS (
+    SELECT
+        run_id, rollout_id, call_id, value, exclusion_reason, x, unit,
         CASE $mean WHEN 'group' THEN group_mean WHEN 'batch' THEN batch_mean WHEN 'running' THEN running_mean END AS mean,
         CASE $mean WHEN 'group' THEN group_count WHEN 'batch' THEN batch_count WHEN 'running' THEN running_count END AS mean_count,
-        CASE $std WHEN 'group' THEN group_square WHEN 'batch' THEN batch_square WHEN 'running' THEN running_square END AS square,
+        CASE $std
+            WHEN 'group' THEN group_square
+            WHEN 'batch' THEN batch_square
+            WHEN 'running' THEN mean_square - power(running_mean, 2)
+        END AS square,
         CASE $std WHEN 'group' THEN group_count WHEN 'batch' THEN batch_count WHEN 'running' THEN running_count END AS std_count,
         group_value IS NULL AND ($mean = 'group' OR $std = 'group') AS lacks_group
-    FROM squared
+    FROM step_squared
 ),
 centered AS (
     SELECT
         *,
         CASE
             WHEN $mean = 'none' THEN value
-            WHEN NOT $leave_one_out THEN shifted - mean
-            WHEN mean_count > 1 THEN (shifted - mean) * mean_count / (mean_count - 1)
+            WHEN NOT $leave_one_out THEN (x - mean) * unit
+            WHEN mean_count > 1 THEN (x - mean) * unit * mean_count / (mean_count - 1)
             ELSE value
         END AS centered,
         CASE
             WHEN $std = 'none' OR std_count <= $ddof THEN 1.0
             ELSE unit * sqrt(greatest(square, 0.0) * std_count / (std_count - $ddof)) + $eps
         END AS divisor
-    FROM picked
+    FROM compared
 )
 SELECT
     run_id,
@@ -123,7 +128,5 @@ SELECT
         WHEN centered = 0.0 THEN 0.0
         ELSE centered / divisor
     END AS value,
-    COALESCE(exclusion_reason, CASE WHEN value IS NOT NULL AND lacks_group THEN 'no_group' END) AS exclusion_reason,
-    components,
-    score_ids
+    COALESCE(exclusion_reason, CASE WHEN value IS NOT NULL AND lacks_group THEN 'no_group' END) AS exclusion_reason
 FROM centered

@@ -50,7 +50,5 @@ SELECT
         WHEN members = 1.0 THEN $singleton
         ELSE (below + (equal - 1.0) / 2.0) / (members - 1.0)
     END AS value,
-    COALESCE(exclusion_reason, CASE WHEN value IS NOT NULL AND group_value IS NULL THEN 'no_group' END) AS exclusion_reason,
-    components,
-    score_ids
+    COALESCE(exclusion_reason, CASE WHEN value IS NOT NULL AND group_value IS NULL THEN 'no_group' END) AS exclusion_reason
 FROM placed

@@ -13,7 +13,9 @@ pub(super) fn page(program: &Program) -> Outcome<String> {
     let mut text = head("Recipes");
     text.push_str(
         "A recipe is a SQL file that makes a reward, a credit or a build: `rollbook recipes NAME` prints one whole, a copy of it\n\
-         is your own. Tests stand in its leading comment and run with `rollbook recipes test`.\n\n\
+         is your own. Tests stand in its leading comment and run with `rollbook recipes test`. What it returns may not depend on\n\
+         the order of rows: LIMIT, row_number(), array_agg(), pack() and the like need an ORDER BY, and rows that tie are told\n\
+         apart by their content, or named in the error that refuses them.\n\n\
          | recipe | makes | formula |\n|---|---|---|\n",
     );
     for recipe in recipes {

@@ -14,7 +14,7 @@ pub(super) fn spearman(pairs: &[(f64, f64)]) -> Option<f64> {
         aa += a * a;
         bb += b * b;
     }
-    (aa > 0.0 && bb > 0.0).then(|| (ab / (aa.sqrt() * bb.sqrt())).clamp(-1.0, 1.0))
+    (aa > 0.0 && bb > 0.0).then(|| (ab / (aa * bb).sqrt()).clamp(-1.0, 1.0))
 }
 
 /// The rank of each pair by one of its values, from 1.
@@ -57,7 +57,7 @@ pub(super) fn kendall(pairs: &mut [(f64, f64)]) -> Option<f64> {
         return None;
     }
     let untied = (all + tied_both - tied_a - tied_b) as f64;
-    let tau = (untied - 2.0 * discordant as f64) / ((free_a as f64).sqrt() * (free_b as f64).sqrt());
+    let tau = (untied - 2.0 * discordant as f64) / (free_a as f64 * free_b as f64).sqrt();
     Some(tau.clamp(-1.0, 1.0))
 }
 

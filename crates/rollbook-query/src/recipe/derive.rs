@@ -109,6 +109,9 @@ impl Inputs {
             }
             return Ok(Self { bindings, scope, upstream_ids: Vec::new() });
         };
+        if kind == Kind::Reward && !recipe.reads("reward") {
+            return Err(Error::invalid(format!("recipe {} reads no other reward: leave --reward away", recipe.name())));
+        }
         let upstream = Upstream::find(session, "rewards", reward, options.run.as_deref()).await?;
         let purposes = if kind == Kind::Reward { Purposes::All } else { Purposes::Train };
         let scope = scope.with_upstream("reward", &upstream, purposes)?;

@@ -26,18 +26,18 @@ const PLACED: [&str; 7] = ["row_number", "ntile", "lag", "lead", "pack", "chain_
 /// rows depend on a total one.
 pub(super) fn make_deterministic(plan: LogicalPlan, state: &SessionState, views: &Views) -> Result<LogicalPlan> {
     verify(&plan)?;
-    let exact = Exact {
-        sum: state.aggregate_functions().get("exact_sum").map(Arc::clone),
-        avg: state.aggregate_functions().get("exact_avg").map(Arc::clone),
-    };
-    let exact = plan.transform_up_with_subqueries(|node| exact.node(node))?.data;
-    let ordered = exact.transform_down_with_subqueries(|node| {
+    // First, while a view's plan is still the view's own.
+    let ordered = plan.transform_down_with_subqueries(|node| {
         if views.holds(&node) {
             return Ok(Transformed::new(node, false, TreeNodeRecursion::Jump));
         }
         total_order::of_node(node)
     })?;
-    Ok(ordered.data)
+    let exact = Exact {
+        sum: state.aggregate_functions().get("exact_sum").map(Arc::clone),
+        avg: state.aggregate_functions().get("exact_avg").map(Arc::clone),
+    };
+    Ok(ordered.data.transform_up_with_subqueries(|node| exact.node(node))?.data)
 }
 
 /// The shipped views: they say themselves which of several rows counts, and for rows that tie any of them does.
@@ -118,7 +118,9 @@ fn unordered(name: &str, no_order: bool, volatility: Volatility) -> Option<Error
         )));
     }
     (no_order && (ORDERED.contains(&name) || PLACED.contains(&name))).then(|| {
-        Error::invalid(format!("{name}() needs an ORDER BY here: the order in which rows arrive is not defined"))
+        // The planner writes array_agg(x)[n] as nth_value(x, n).
+        let shown = if name == "nth_value" { "array_agg()[n] or nth_value" } else { name };
+        Error::invalid(format!("{shown}() needs an ORDER BY here: the order in which rows arrive is not defined"))
     })
 }
 

@@ -17,6 +17,11 @@ use crate::provider;
 /// Table functions that read nothing from outside.
 const TABLE_FUNCTIONS: [&str; 2] = ["range", "generate_series"];
 
+/// What a sort sets aside for merging its spilled parts, where the pool is large enough.
+const MERGE_BYTES: usize = 10 << 20;
+/// Sorts, over all threads, that a plan may run at once.
+const SORTS_AT_ONCE: usize = 64;
+
 /// Builds the context of a session, without tables.
 pub(super) fn context(lake: &Lake, options: &SessionOptions) -> Result<SessionContext> {
     let mut state = SessionStateBuilder::new()
@@ -75,5 +80,7 @@ fn config(options: &SessionOptions) -> SessionConfig {
     settings.execution.parquet.reorder_filters = true;
     // A buffer that replaces a sort holds what the sort would have held: keep it within reason.
     settings.execution.sort_pushdown_buffer_capacity = 16 << 20;
+    // What each sort sets aside for its merge: several run at once, and a small pool must hold them all.
+    settings.execution.sort_spill_reservation_bytes = MERGE_BYTES.min(options.memory_limit / SORTS_AT_ONCE);
     config
 }

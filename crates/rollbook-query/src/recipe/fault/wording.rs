@@ -26,7 +26,8 @@ const PREFIXES: [&str; 9] = [
 /// Words a message anew, where it is one of the planner's.
 pub(super) fn reword(text: &str) -> Worded {
     let text = stripped(text);
-    let rules: [fn(&str) -> Option<Worded>; 13] = [
+    let rules: [fn(&str) -> Option<Worded>; 14] = [
+        no_value,
         no_column,
         no_table,
         no_function,
@@ -79,6 +80,12 @@ fn quoted(text: &str) -> Vec<String> {
 /// The name of a column without its table.
 fn last(name: &str) -> &str {
     name.rsplit('.').next().unwrap_or(name).trim_matches('"')
+}
+
+/// A parameter of the recipe that is not declared.
+fn no_value(text: &str) -> Option<Worded> {
+    let name = text.strip_prefix("parameter ")?.strip_suffix(" has no value")?;
+    Some(worded(format!("parameter {name} has no value: declare it as `-- @param`"), &[name]))
 }
 
 fn no_column(text: &str) -> Option<Worded> {
@@ -237,7 +244,7 @@ mod tests {
         "value"
     )]
     #[case("This feature is not implemented: Unsupported SQL type FOO", "there is no type FOO", "FOO")]
-    #[case("parameter $nope has no value", "parameter $nope has no value", "parameter")]
+    #[case("parameter $nope has no value", "parameter $nope has no value: declare it as `-- @param`", "$nope")]
     fn the_planners_words_become_ours(#[case] theirs: &str, #[case] ours: &str, #[case] word: &str) {
         let worded = reword(theirs);
         assert_eq!(worded.message, ours);
