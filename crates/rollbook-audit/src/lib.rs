@@ -10,13 +10,16 @@
 mod catalog;
 mod check;
 mod functions;
+mod prepare;
 mod record;
 mod register;
 mod report;
 mod run;
+mod shared;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 pub use catalog::{check, checks};
 pub use check::{Check, Outcome};

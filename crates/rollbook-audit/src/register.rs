@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use datafusion::catalog::TableProvider;
-use rollbook_query::Result;
-use rollbook_query::Session;
+use rollbook_lake::Snapshot;
+use rollbook_query::{Result, Session};
 
 use crate::functions;
-use crate::tables::{self, AuditFunction, Origin};
+use crate::tables::{AuditFunction, Form, HelperTables, Origin};
 
 /// Makes `audit('family/name')` and what the checks rest on known to a session.
 ///
@@ -15,22 +14,19 @@ use crate::tables::{self, AuditFunction, Origin};
 /// SELECT call_id, position, message FROM audit('token/prefix')
 /// ```
 pub fn register(session: &Session) -> Result<()> {
-    register_for(session, None)
+    let origin = Origin::of(session);
+    session.context().register_udtf("audit", Arc::new(AuditFunction::new(origin.clone())));
+    register_for(session, origin, Form::Views)
 }
 
-/// The same, restricted to one run.
-pub(crate) fn register_for(session: &Session, run: Option<&str>) -> Result<()> {
-    let context = session.context();
-    for function in functions::all() {
-        context.register_udf(function);
-    }
-    let origin = Origin::of(session, run);
-    context.register_udtf("audit", Arc::new(AuditFunction::new(origin.clone())));
-    for (name, table) in tables::all(&origin)? {
-        if !context.table_exist(name)? {
-            let table: Arc<dyn TableProvider> = table;
-            context.register_table(name, table)?;
-        }
-    }
-    Ok(())
+/// Opens a session for checks: the helper tables that they name are made once for all of them.
+pub(crate) async fn session_for_checks(session: &Session, snapshot: Snapshot) -> Result<Session> {
+    let own = Session::at(session.lake(), snapshot, session.options().clone()).await?;
+    register_for(&own, Origin::of(&own), Form::Shared)?;
+    Ok(own)
+}
+
+fn register_for(session: &Session, origin: Origin, form: Form) -> Result<()> {
+    functions::all().into_iter().for_each(|function| session.context().register_udf(function));
+    session.hide_tables(HelperTables::new(session, origin, form))
 }

@@ -1,16 +1,16 @@
 //! Running checks: each one's query, its gaps, and the count of what it judged.
 
 use arrow::array::{Array, AsArray, RecordBatch};
-use arrow::datatypes::{DataType, Int32Type, Int64Type, UInt64Type};
-use datafusion::common::{Column, ScalarValue};
-use datafusion::dataframe::DataFrame;
-use datafusion::logical_expr::{Expr, cast, lit};
+use arrow::datatypes::{Int32Type, Int64Type, UInt64Type};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::execute_stream;
 use futures::TryStreamExt;
 use rollbook_query::{Error, Result, Session};
 
 use crate::catalog::{checks, matching};
 use crate::check::{Check, Outcome};
-use crate::register::register_for;
+use crate::prepare::{Prepared, only_run, prepare};
+use crate::register::session_for_checks;
 use crate::report::{Count, Finding, Report};
 
 /// Findings of one check that a report keeps; the rest is counted.
@@ -32,17 +32,25 @@ pub struct AuditOptions {
 /// A pattern that matches no check, a run that is not in the lake, a store that does not answer.
 pub async fn audit(session: &Session, options: &AuditOptions) -> Result<Report> {
     let chosen = chosen(&options.checks)?;
-    // A session of its own: the checks' tables are made for one run, and the caller's may have them for all.
-    let own = Session::at(session.lake(), session.snapshot().clone(), session.options().clone()).await?;
-    register_for(&own, options.run.as_deref())?;
     if let Some(run) = &options.run {
-        verify_run(&own, run).await?;
+        verify_run(session, run).await?;
     }
+    // No file holds two runs, so the run's files are the run.
+    let snapshot = match &options.run {
+        Some(run) => session.snapshot().only(|_, file| {
+            file.run_id
+                .as_ref()
+                .is_none_or(|(first, last)| first.as_str() <= run.as_str() && run.as_str() <= last.as_str())
+        }),
+        None => session.snapshot().clone(),
+    };
+    let own = session_for_checks(session, snapshot).await?;
+    let prepared = prepare(&own, &chosen, options.run.as_deref()).await?;
     let mut report =
         Report { snapshot: own.snapshot().n, checks: Vec::new(), findings: Vec::new(), run: options.run.clone() };
-    for check in chosen {
-        let named = |error: Error| error.with("check", check.code);
-        let (count, findings) = run_check(&own, check, options.run.as_deref()).await.map_err(named)?;
+    // One after the other: what each may hold of the session's memory shrinks with every operator that is there.
+    for prepared in prepared {
+        let (count, findings) = answer(&own, &prepared).await?;
         report.checks.push(count);
         report.findings.extend(findings);
     }
@@ -76,101 +84,24 @@ async fn verify_run(session: &Session, run: &str) -> Result<()> {
     Err(Error::not_found(format!("no run is called {run} in snapshot {}", session.snapshot().n)))
 }
 
-async fn run_check(session: &Session, check: &'static Check, run: Option<&str>) -> Result<(Count, Vec<Finding>)> {
+async fn answer(session: &Session, prepared: &Prepared) -> Result<(Count, Vec<Finding>)> {
+    let check = prepared.check;
+    let named = |error: Error| error.with("check", check.code);
     let mut found = Found::new(check);
-    found.add_all(findings_frame(session, check, run).await?).await?;
-    for query in &check.undeclared {
-        found.add_all(undeclared_frame(session, check, query, run).await?).await?;
+    for plan in prepared.findings() {
+        found.add_all(session, plan).await.map_err(named)?;
     }
     let (mut count, findings) = found.finish();
-    count.examined = examined(session, check, run).await?;
+    count.examined = examined(session, prepared.examined()).await.map_err(named)?;
     Ok((count, findings))
 }
 
-/// The columns of a finding that a check's query may return, with their types.
-pub(crate) const COLUMNS: [(&str, DataType); 16] = [
-    ("outcome", DataType::Utf8),
-    ("layer", DataType::Utf8),
-    ("run_id", DataType::Utf8),
-    ("step", DataType::Int64),
-    ("group_id", DataType::Utf8),
-    ("rollout_id", DataType::Utf8),
-    ("call_id", DataType::Utf8),
-    ("build_id", DataType::Utf8),
-    ("derivation_id", DataType::Utf8),
-    ("row_index", DataType::Int32),
-    ("position", DataType::Int32),
-    ("position_in", DataType::Utf8),
-    ("length", DataType::Int32),
-    ("expected", DataType::Utf8),
-    ("observed", DataType::Utf8),
-    ("message", DataType::Utf8),
-];
-
-/// The findings of a check as [`COLUMNS`].
-pub(crate) async fn findings_frame(session: &Session, check: &Check, run: Option<&str>) -> Result<DataFrame> {
-    let frame = only_run(session.sql(check.sql).await?, run)?;
-    let mut wanted = Vec::new();
-    for (name, kind) in COLUMNS {
-        let missing = match name {
-            "outcome" => lit(check.outcome.as_str()),
-            "layer" => lit(check.layer.as_str()),
-            _ => lit(ScalarValue::try_from(&kind)?),
-        };
-        let value = column_of(&frame, name).unwrap_or(missing);
-        wanted.push(cast(value, kind).alias(name));
-    }
-    Ok(frame.select(wanted)?)
-}
-
-/// The gaps of a check as [`COLUMNS`].
-pub(crate) async fn undeclared_frame(
-    session: &Session,
-    check: &Check,
-    query: &str,
-    run: Option<&str>,
-) -> Result<DataFrame> {
-    let frame = only_run(session.sql(query).await?, run)?;
-    let text = |name: &str| column_of(&frame, name).unwrap_or(lit(ScalarValue::Utf8(None)));
-    let message =
-        datafusion::functions::string::expr_fn::concat(vec![text("missing"), lit(" is missing: "), text("remedy")]);
-    let mut wanted = Vec::new();
-    for (name, kind) in COLUMNS {
-        let value = match name {
-            "outcome" => lit(Outcome::Undeclared.as_str()),
-            "layer" => lit(check.layer.as_str()),
-            "run_id" | "build_id" | "derivation_id" => text(name),
-            "expected" => text("missing"),
-            "message" => message.clone(),
-            _ => lit(ScalarValue::try_from(&kind)?),
-        };
-        wanted.push(cast(value, kind).alias(name));
-    }
-    Ok(frame.select(wanted)?)
-}
-
-fn column_of(frame: &DataFrame, name: &str) -> Option<Expr> {
-    frame
-        .schema()
-        .iter()
-        .find(|(_, field)| field.name() == name)
-        .map(|(qualifier, field)| Expr::Column(Column::from((qualifier, field))))
-}
-
-fn only_run(frame: DataFrame, run: Option<&str>) -> Result<DataFrame> {
-    match (run, column_of(&frame, "run_id")) {
-        (Some(run), Some(column)) => Ok(frame.filter(column.eq(lit(run)))?),
-        (Some(_), None) => Err(Error::corrupt("the check's query does not return run_id")),
-        (None, _) => Ok(frame),
-    }
-}
-
-async fn examined(session: &Session, check: &Check, run: Option<&str>) -> Result<u64> {
-    let frame = only_run(session.sql(&check.examined).await?, run)?;
-    let Some(column) = column_of(&frame, "examined") else {
-        return Err(Error::corrupt("the check's count does not return examined"));
+async fn examined(session: &Session, plan: Option<&LogicalPlan>) -> Result<u64> {
+    let Some(plan) = plan else {
+        return Ok(0);
     };
-    let batches = frame.select(vec![cast(column, DataType::UInt64).alias("examined")])?.collect().await?;
+    let (plan, task) = session.physical(plan).await?;
+    let batches: Vec<RecordBatch> = execute_stream(plan, task)?.try_collect().await?;
     let sum = |batch: &RecordBatch| batch.column(0).as_primitive::<UInt64Type>().iter().flatten().sum::<u64>();
     Ok(batches.iter().map(sum).sum())
 }
@@ -189,8 +120,9 @@ impl Found {
         Self { check, count, kept: Vec::new() }
     }
 
-    async fn add_all(&mut self, frame: DataFrame) -> Result<()> {
-        let mut stream = frame.execute_stream().await?;
+    async fn add_all(&mut self, session: &Session, plan: &LogicalPlan) -> Result<()> {
+        let (plan, task) = session.physical(plan).await?;
+        let mut stream = execute_stream(plan, task)?;
         while let Some(batch) = stream.try_next().await? {
             self.add(&batch)?;
             if self.kept.len() > 2 * FINDINGS_KEPT {

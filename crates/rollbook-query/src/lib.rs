@@ -21,4 +21,6 @@ mod views;
 pub use error::{Error, ErrorKind, Result};
 pub use provider::{DecodeExec, LakeTable, PlanCodec};
 pub use row_digest::row_digests;
-pub use session::{PlanOptions, RollbookDialect, Session, SessionOptions, parse, parse_expression};
+pub use session::{
+    HiddenTables, PlanOptions, RollbookDialect, Session, SessionOptions, WeakSession, parse, parse_expression,
+};

@@ -98,6 +98,38 @@ impl TokenChain {
     }
 }
 
+/// Digests of lists that come one after another and often begin alike, as the prompts of a rollout do: equal leading
+/// blocks are compared, not hashed again.
+#[derive(Debug, Default)]
+pub struct AlikeLists<'a> {
+    last: &'a [i32],
+    /// States after the whole blocks of the last list.
+    states: Vec<[u8; 32]>,
+}
+
+impl<'a> AlikeLists<'a> {
+    /// Starts without a list.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Returns the digest of the next list.
+    pub fn digest(&mut self, tokens: &'a [i32]) -> String {
+        let blocks = tokens.chunks_exact(BLOCK_LEN);
+        let rest = blocks.remainder();
+        let alike = blocks.clone().zip(self.last.chunks_exact(BLOCK_LEN)).take_while(|(block, last)| block == last);
+        self.states.truncate(alike.count());
+        let mut chain = self.states.last().map_or_else(TokenChain::new, |state| TokenChain::from_state(*state));
+        for block in blocks.skip(self.states.len()) {
+            chain.push_block(block);
+            self.states.push(chain.state());
+        }
+        chain.push_block(rest);
+        self.last = tokens;
+        chain.digest()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -130,6 +162,18 @@ mod tests {
             token_digest(&[i32::MIN, -1, 0, 1, i32::MAX]),
             "sha256:28fcaaccabb83386a86f7379f7cf3d1be7dffbb1fd3c6b694ce5fb3865e48986"
         );
+    }
+
+    #[test]
+    fn lists_that_begin_alike_have_the_digests_they_have_alone() {
+        let mut other = counted(1_000);
+        other[300] = 7;
+        let lists =
+            [counted(0), counted(700), counted(1_000), counted(512), other, counted(256), counted(257), counted(3)];
+        let mut alike = AlikeLists::new();
+        for list in &lists {
+            assert_eq!(alike.digest(list), token_digest(list), "{} ids", list.len());
+        }
     }
 
     proptest! {

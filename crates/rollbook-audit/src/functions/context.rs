@@ -26,12 +26,13 @@ use super::segments::{Row, Source};
 /// Stands for a trained token among the output tokens seen.
 const TRAINED: i32 = i32::MIN;
 
-/// A trained token: its place in the row and in its sequence, and its offset in the call's output.
+/// A run of trained tokens: its place in the row and in its sequence, its offset in the call's output, and its length.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Trained {
     pub(crate) in_row: usize,
     pub(crate) in_sequence: usize,
     pub(crate) offset: usize,
+    length: usize,
 }
 
 /// One call's trained tokens in one sequence of a row.
@@ -40,38 +41,74 @@ pub(crate) struct CallUse {
     pub(crate) rollout: Option<String>,
     pub(crate) call: String,
     pub(crate) sequence: i32,
-    pub(crate) trained: Vec<Trained>,
+    runs: Vec<Trained>,
 }
 
-/// The row's sequences (row offsets of their tokens) and the calls that train in them.
-pub(crate) fn uses_of(row: &Row) -> (BTreeMap<i32, Vec<usize>>, Vec<CallUse>) {
-    let mut sequences: BTreeMap<i32, Vec<usize>> = BTreeMap::new();
+impl CallUse {
+    /// The trained tokens one by one.
+    pub(crate) fn tokens(&self) -> impl Iterator<Item = Trained> + '_ {
+        self.runs.iter().flat_map(|run| {
+            (0..run.length).map(|at| Trained {
+                in_row: run.in_row + at,
+                in_sequence: run.in_sequence + at,
+                offset: run.offset + at,
+                length: 1,
+            })
+        })
+    }
+}
+
+/// Where the tokens of a sequence stand in the row: start and length of each piece.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Pieces(Vec<(usize, usize)>);
+
+impl Pieces {
+    /// The row offsets of the sequence's tokens, one by one.
+    pub(crate) fn places(&self) -> Vec<usize> {
+        self.0.iter().flat_map(|(start, length)| *start..start + length).collect()
+    }
+
+    /// The tokens; none where a piece reaches beyond the row.
+    fn tokens(&self, row: &[i32]) -> Option<Vec<i32>> {
+        let mut tokens = Vec::new();
+        for (start, length) in &self.0 {
+            tokens.extend_from_slice(row.get(*start..start + length)?);
+        }
+        Some(tokens)
+    }
+}
+
+/// The row's sequences and the calls that train in them.
+pub(crate) fn uses_of(row: &Row) -> (BTreeMap<i32, Pieces>, Vec<CallUse>) {
+    let mut sequences: BTreeMap<i32, (usize, Pieces)> = BTreeMap::new();
     let mut uses: Vec<CallUse> = Vec::new();
     for segment in &row.segments {
-        let sequence = sequences.entry(segment.sequence).or_default();
-        let before = sequence.len();
-        sequence.extend(segment.start..segment.start + segment.length);
+        let (length, pieces) = sequences.entry(segment.sequence).or_default();
+        let before = *length;
+        *length += segment.length;
+        pieces.0.push((segment.start, segment.length));
         let (Source::Output, Some(call), Some(origin)) = (segment.source, &segment.call, segment.source_start) else {
             continue;
         };
         for (offset, length) in row.trained_runs(segment) {
-            let tokens = (offset..offset + length).map(|at| Trained {
-                in_row: segment.start + at,
-                in_sequence: before + at,
-                offset: origin + at,
-            });
+            let run = Trained {
+                in_row: segment.start + offset,
+                in_sequence: before + offset,
+                offset: origin + offset,
+                length,
+            };
             match uses.iter_mut().find(|used| used.sequence == segment.sequence && used.call == *call) {
-                Some(used) => used.trained.extend(tokens),
+                Some(used) => used.runs.push(run),
                 None => uses.push(CallUse {
                     rollout: segment.rollout.clone(),
                     call: call.clone(),
                     sequence: segment.sequence,
-                    trained: tokens.collect(),
+                    runs: vec![run],
                 }),
             }
         }
     }
-    (sequences, uses)
+    (sequences.into_iter().map(|(index, (_, pieces))| (index, pieces)).collect(), uses)
 }
 
 fn context_fields() -> [(&'static str, DataType); 6] {
@@ -121,8 +158,8 @@ impl Contexts {
     fn add(&mut self, tokens: &[i32], row: &Row) -> usize {
         let (sequences, uses) = uses_of(row);
         let mut count = 0;
-        for (index, places) in &sequences {
-            let Some(sequence) = places.iter().map(|at| tokens.get(*at).copied()).collect::<Option<Vec<i32>>>() else {
+        for (index, pieces) in &sequences {
+            let Some(sequence) = pieces.tokens(tokens) else {
                 // The segments reach beyond the row: token/length has that.
                 continue;
             };
@@ -138,10 +175,9 @@ impl Contexts {
     fn add_use(&mut self, used: &CallUse, sequence: &[i32], chain: &mut Prefixes<'_>) {
         self.rollouts.append_option(used.rollout.as_deref());
         self.calls.append_value(&used.call);
-        self.row_starts.append_option(used.trained.first().map(|token| int(token.in_row)));
-        let prompt = used.trained.first().and_then(|token| token.in_sequence.checked_sub(token.offset));
-        let prompt =
-            prompt.filter(|prompt| used.trained.iter().all(|token| token.in_sequence == prompt + token.offset));
+        self.row_starts.append_option(used.runs.first().map(|run| int(run.in_row)));
+        let prompt = used.runs.first().and_then(|run| run.in_sequence.checked_sub(run.offset));
+        let prompt = prompt.filter(|prompt| used.runs.iter().all(|run| run.in_sequence == prompt + run.offset));
         let Some(prompt) = prompt else {
             self.prompt_lens.append_value(-1);
             self.digests.append_null();
@@ -150,11 +186,12 @@ impl Contexts {
         };
         self.prompt_lens.append_value(int(prompt));
         self.digests.append_value(chain.digest(prompt));
-        let last = used.trained.iter().map(|token| token.offset).max().unwrap_or(0);
+        let last = used.runs.iter().map(|run| run.offset + run.length - 1).max().unwrap_or(0);
         let mut output: Vec<i32> = sequence.get(prompt..prompt + last).unwrap_or_default().to_vec();
-        for token in &used.trained {
-            if let Some(slot) = output.get_mut(token.offset) {
-                *slot = TRAINED;
+        for run in &used.runs {
+            let end = (run.offset + run.length).min(output.len());
+            if let Some(slots) = output.get_mut(run.offset..end) {
+                slots.fill(TRAINED);
             }
         }
         if output.iter().all(|token| *token == TRAINED) {

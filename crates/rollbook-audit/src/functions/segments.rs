@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, BooleanArray, Int32Array, Int32Builder, StringArray, StringBuilder};
+use datafusion::arrow::buffer::BooleanBuffer;
 use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::util::bit_iterator::BitSliceIterator;
 use datafusion::common::Result;
 use datafusion::logical_expr::ScalarUDF;
 
-use super::coverage::runs_of;
 use super::lists::{
     any_struct, bool_field, fields, index, int, int_field, is_set, item, list, list_of_structs, lists, mask, structs,
     text_field,
@@ -40,7 +41,7 @@ pub(crate) struct Segment {
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
     pub(crate) segments: Vec<Segment>,
-    mask: Option<BooleanArray>,
+    mask: Option<BooleanBuffer>,
 }
 
 impl Row {
@@ -72,26 +73,37 @@ impl Row {
         read.sort_by_key(|segment| segment.start);
         let total = read.iter().map(|segment| segment.start + segment.length).max().unwrap_or(0);
         // A mask of another length says nothing of which token it means: what the segments say stands.
-        let mask = mask.filter(|mask| mask.len() == total);
+        let mask = mask.filter(|mask| mask.len() == total).map(|mask| match mask.nulls() {
+            Some(nulls) => mask.values() & nulls.inner(),
+            None => mask.values().clone(),
+        });
         Ok(Self { segments: read, mask })
+    }
+
+    /// How many tokens of a segment train.
+    pub(crate) fn trained_count(&self, segment: &Segment) -> usize {
+        match &self.mask {
+            Some(mask) => mask.slice(segment.start, segment.length).count_set_bits(),
+            None if segment.trained => segment.length,
+            None => 0,
+        }
     }
 
     /// Whether a token of a segment trains.
     pub(crate) fn trains(&self, segment: &Segment, at: usize) -> bool {
         match &self.mask {
-            Some(mask) => is_set(mask, at),
+            Some(mask) => at < mask.len() && mask.value(at),
             None => segment.trained,
         }
     }
 
     /// Runs of trained tokens of a segment: offset in the segment, and length.
     pub(crate) fn trained_runs(&self, segment: &Segment) -> Vec<(usize, usize)> {
-        if self.mask.is_none() {
+        let Some(mask) = &self.mask else {
             return if segment.trained && segment.length > 0 { vec![(0, segment.length)] } else { Vec::new() };
-        }
-        let flags: Vec<bool> =
-            (segment.start..segment.start + segment.length).map(|at| self.trains(segment, at)).collect();
-        runs_of(&flags)
+        };
+        let runs = BitSliceIterator::new(mask.values(), mask.offset() + segment.start, segment.length);
+        runs.map(|(start, end)| (start, end - start)).collect()
     }
 }
 

@@ -63,15 +63,24 @@ fn shares(row: &Row, weights: Option<&Float64Array>) -> BTreeMap<Option<String>,
     let mut shares: BTreeMap<Option<String>, Share> = BTreeMap::new();
     for segment in &row.segments {
         let share = shares.entry(segment.rollout.clone()).or_default();
-        for at in segment.start..segment.start + segment.length {
-            let trains = row.trains(segment, at);
-            share.tokens += i64::from(trains);
+        let trained = row.trained_count(segment);
+        share.tokens += i64::try_from(trained).unwrap_or(i64::MAX);
+        match weights {
             // A weight on a token that does not train is a weight all the same.
-            match weights.map(|weights| weights.is_valid(at).then(|| weights.value(at))) {
-                Some(Some(weight)) => share.weight += weight,
-                Some(None) | None if trains => share.is_unknown = true,
-                _ => {}
+            Some(weights) if weights.null_count() == 0 => {
+                let weights = weights.values().slice(segment.start, segment.length);
+                share.weight = weights.iter().fold(share.weight, |sum, weight| sum + weight);
             }
+            Some(weights) => {
+                for at in segment.start..segment.start + segment.length {
+                    match weights.is_valid(at).then(|| weights.value(at)) {
+                        Some(weight) => share.weight += weight,
+                        None if row.trains(segment, at) => share.is_unknown = true,
+                        None => {}
+                    }
+                }
+            }
+            None => share.is_unknown |= trained > 0,
         }
     }
     shares

@@ -9,6 +9,7 @@ use datafusion::catalog::{TableFunctionArgs, TableFunctionImpl, TableProvider};
 use datafusion::common::{DataFusionError, Result as PlanResult, ScalarValue, plan_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::Expr;
+use datafusion::physical_plan::execute_stream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -16,7 +17,8 @@ use futures::{StreamExt, TryStreamExt, stream};
 use super::Origin;
 use crate::catalog;
 use crate::check::Check;
-use crate::run::{COLUMNS, findings_frame, undeclared_frame};
+use crate::prepare::{COLUMNS, prepare};
+use crate::register::session_for_checks;
 
 /// The table function.
 #[derive(Debug)]
@@ -79,11 +81,14 @@ impl PartitionStream for Findings {
 }
 
 async fn open(origin: Origin, check: &'static Check) -> PlanResult<Vec<SendableRecordBatchStream>> {
-    let session = origin.session().await?;
-    let run = origin.run.as_deref();
-    let mut streams = vec![findings_frame(&session, check, run).await?.execute_stream().await?];
-    for query in &check.undeclared {
-        streams.push(undeclared_frame(&session, check, query, run).await?.execute_stream().await?);
+    // The plans hold what they read; the session may go.
+    let session = session_for_checks(&origin.session().await?, origin.snapshot().clone()).await?;
+    let mut streams = Vec::new();
+    for prepared in prepare(&session, &[check], None).await? {
+        for plan in prepared.findings() {
+            let (plan, task) = session.physical(plan).await?;
+            streams.push(execute_stream(plan, task)?);
+        }
     }
     Ok(streams)
 }

@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 
-use arrow::array::AsArray;
 use arrow::array::{Array, ArrayRef, Int32Array, RecordBatch, StringArray};
-use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use futures::FutureExt;
 use futures::future::BoxFuture;
-use futures::{FutureExt, TryStreamExt};
 use rollbook_query::{Result, Session};
 
 use super::Origin;
-use super::tokens::{CallKey, column, text, tokens_of};
+use super::tokens::{CallKey, longs, text, tokens_of};
 use crate::functions::int;
 
 /// Tokens of contexts held at once.
@@ -26,11 +25,15 @@ pub(super) fn schema() -> SchemaRef {
     ]))
 }
 
-pub(super) fn breaks(origin: Origin) -> BoxFuture<'static, Result<Vec<RecordBatch>>> {
+/// Compares tokens, given the rows of `far_parent`.
+pub(super) fn breaks(origin: Origin, read: Vec<Vec<RecordBatch>>) -> BoxFuture<'static, Result<Vec<RecordBatch>>> {
     async move {
-        let session = origin.session().await?;
-        let pairs = pairs(&session, &origin).await?;
+        let pairs = pairs(&read.concat())?;
         let mut found = Vec::new();
+        if pairs.is_empty() {
+            return Ok(vec![rows(&found)?]);
+        }
+        let session = origin.session().await?;
         let mut chunk: Vec<Pair> = Vec::new();
         let mut held = 0;
         for pair in pairs {
@@ -59,36 +62,12 @@ struct Break {
     parent_len: usize,
 }
 
-/// Children without a declared break whose shared length is unknown although both prompts are known.
-async fn pairs(session: &Session, origin: &Origin) -> Result<Vec<Pair>> {
-    let run = origin.of_run("run_id");
-    let sql = format!(
-        "WITH child AS (
-             SELECT run_id, rollout_id, call_id, parent_call_id, prompt_len FROM calls
-             WHERE {run} AND parent_call_id IS NOT NULL AND parent_prefix_len IS NULL AND break_reason IS NULL
-                 AND prompt_len IS NOT NULL
-         ),
-         known AS (
-             SELECT run_id, rollout_id, call_id, prompt_len, output_len,
-                 count(*) OVER (PARTITION BY run_id, rollout_id, call_id) AS copies,
-                 count(*) OVER (PARTITION BY run_id, call_id) AS copies_in_run
-             FROM (SELECT run_id, rollout_id, call_id, prompt_len, output_len FROM calls WHERE {run})
-         )
-         SELECT child.run_id, child.rollout_id, child.call_id, parent.rollout_id AS parent_rollout,
-             parent.call_id AS parent_call,
-             CAST(child.prompt_len AS BIGINT) + parent.prompt_len + parent.output_len AS tokens
-         FROM child
-         JOIN known AS parent ON parent.run_id = child.run_id AND parent.call_id = child.parent_call_id
-         WHERE parent.prompt_len IS NOT NULL AND parent.output_len IS NOT NULL
-             AND ((parent.rollout_id = child.rollout_id AND parent.copies = 1) OR parent.copies_in_run = 1)
-         ORDER BY 1, 2, 3"
-    );
-    let mut stream = session.stream(&sql).await?;
+fn pairs(read: &[RecordBatch]) -> Result<Vec<Pair>> {
     let mut pairs = Vec::new();
-    while let Some(batch) = stream.try_next().await? {
-        let (runs, rollouts, calls) = (text(&batch, "run_id")?, text(&batch, "rollout_id")?, text(&batch, "call_id")?);
-        let (parent_rollouts, parents) = (text(&batch, "parent_rollout")?, text(&batch, "parent_call")?);
-        let tokens = column(&batch, "tokens")?.as_primitive::<Int64Type>();
+    for batch in read {
+        let (runs, rollouts, calls) = (text(batch, "run_id")?, text(batch, "rollout_id")?, text(batch, "call_id")?);
+        let (parent_rollouts, parents) = (text(batch, "parent_rollout")?, text(batch, "parent_call")?);
+        let tokens = longs(batch, "tokens")?;
         let key = |rollouts: &StringArray, calls: &StringArray, row: usize| CallKey {
             run: runs.value(row).to_owned(),
             rollout: rollouts.is_valid(row).then(|| rollouts.value(row).to_owned()),

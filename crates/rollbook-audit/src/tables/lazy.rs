@@ -17,17 +17,23 @@ use tokio::sync::OnceCell;
 
 use super::Origin;
 
-/// Makes all rows of a table.
-pub(super) type Make = fn(Origin) -> BoxFuture<'static, Result<Vec<RecordBatch>>>;
+/// Makes all rows of a table from those of the tables it reads.
+pub(super) type Make = fn(Origin, Vec<Vec<RecordBatch>>) -> BoxFuture<'static, Result<Vec<RecordBatch>>>;
 
-pub(super) fn lazy_table(origin: &Origin, schema: SchemaRef, make: Make) -> Result<Arc<StreamingTable>> {
-    let part = Made { origin: origin.clone(), schema: Arc::clone(&schema), make, rows: Arc::default() };
+pub(super) fn lazy_table(
+    origin: &Origin,
+    schema: SchemaRef,
+    reads: &'static [&'static str],
+    make: Make,
+) -> Result<Arc<StreamingTable>> {
+    let part = Made { origin: origin.clone(), schema: Arc::clone(&schema), reads, make, rows: Arc::default() };
     Ok(Arc::new(StreamingTable::try_new(schema, vec![Arc::new(part)])?))
 }
 
 struct Made {
     origin: Origin,
     schema: SchemaRef,
+    reads: &'static [&'static str],
     make: Make,
     /// Made once: the snapshot does not change.
     rows: Arc<OnceCell<Vec<RecordBatch>>>,
@@ -45,9 +51,17 @@ impl PartitionStream for Made {
     }
 
     fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let (make, origin, rows) = (self.make, self.origin.clone(), Arc::clone(&self.rows));
+        let (make, reads, origin, rows) = (self.make, self.reads, self.origin.clone(), Arc::clone(&self.rows));
         let made = async move {
-            let batches = rows.get_or_try_init(|| make(origin)).await.map_err(DataFusionError::from)?.clone();
+            let made = async {
+                let session = origin.session().await?;
+                let mut read = Vec::with_capacity(reads.len());
+                for name in reads {
+                    read.push(session.collect(&format!("SELECT * FROM {name}")).await?);
+                }
+                make(origin.clone(), read).await
+            };
+            let batches = rows.get_or_try_init(|| made).await.map_err(DataFusionError::from)?.clone();
             Ok::<_, DataFusionError>(stream::iter(batches.into_iter().map(Ok::<_, DataFusionError>)))
         };
         let batches = stream::once(made).try_flatten();

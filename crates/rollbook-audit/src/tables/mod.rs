@@ -1,62 +1,108 @@
-//! Tables that checks read and that are worked out when they are read.
+//! Helper tables: what several checks ask of the lake, worked out once an audit.
 //!
 //! | table               | a row is                                                                                  |
 //! |---------------------|-------------------------------------------------------------------------------------------|
 //! | `audit('a/b')`      | a finding of the check                                                                    |
+//! | `trained_span`      | a run of a trainer row's trained tokens that names a call's output                        |
+//! | `row_segment`       | a segment of a trainer row, by rollout and call                                           |
+//! | `row_weights`       | a rollout in a trainer row: its trained tokens and their weight                           |
+//! | `row_context`       | a call in a trainer row: digest of what stands before its trained tokens                  |
+//! | `row_prefix_suspect`, `far_parent` | what the tables below are made from                                        |
 //! | `far_prefix_breaks` | a call whose prompt leaves the context of a parent in another file                        |
 //! | `row_prefix_breaks` | a trainer row and a call in it whose trained tokens follow other tokens than they did     |
 //!
-//! The prefix breaks look at digests and lengths first, and read tokens only of what these accuse.
+//! A new one is a file `sql/audits/tables/<name>.sql`, a query that may read tables and other helper tables, and a line in
+//! [`QUERIES`]. An audit runs it once, whichever checks name it, over the shared scan (`shared`). In a session of a user it
+//! is a view that no listing shows. What SQL cannot say is made by code here: the prefix breaks look at digests and lengths
+//! first, and read tokens only of what these accuse.
 
 mod audit_function;
 mod far_parents;
 mod lazy;
 mod rows;
-mod spans;
 mod tokens;
-mod weights;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use datafusion::catalog::streaming::StreamingTable;
+use async_trait::async_trait;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::catalog::TableProvider;
+use datafusion::catalog::view::ViewTable;
+use datafusion::common::{Result as PlanResult, internal_datafusion_err};
 use rollbook_lake::{Lake, Snapshot};
-use rollbook_query::{Result, Session, SessionOptions};
+use rollbook_query::{HiddenTables, PlanOptions, Result, Session, SessionOptions, WeakSession, parse};
+use tokio::sync::{Mutex, OnceCell};
 
 pub(crate) use audit_function::AuditFunction;
-use lazy::lazy_table;
+use lazy::{Make, lazy_table};
 
-/// Whence a table reads: it opens a session of its own, so that no session holds itself.
+use crate::functions;
+use crate::shared::HelperTable;
+
+macro_rules! queries {
+    ($($name:literal),* $(,)?) => {
+        &[$(($name, include_str!(concat!("../../../../sql/audits/tables/", $name, ".sql")))),*]
+    };
+}
+
+/// Tables that a query makes; a test compares the list with `sql/audits/tables`.
+const QUERIES: &[(&str, &str)] =
+    queries!["trained_span", "row_segment", "row_weights", "row_context", "row_prefix_suspect", "far_parent"];
+
+/// A table that code makes from the rows of others.
+struct MadeByCode {
+    name: &'static str,
+    schema: fn() -> SchemaRef,
+    reads: &'static [&'static str],
+    make: Make,
+}
+
+const MADE: [MadeByCode; 2] = [
+    MadeByCode {
+        name: "far_prefix_breaks",
+        schema: far_parents::schema,
+        reads: &["far_parent"],
+        make: far_parents::breaks,
+    },
+    MadeByCode { name: "row_prefix_breaks", schema: rows::schema, reads: &["row_prefix_suspect"], make: rows::breaks },
+];
+
+/// Whence a table that code makes reads: a session of its own, so that no session holds itself.
 #[derive(Debug, Clone)]
 pub(crate) struct Origin {
     lake: Lake,
     snapshot: Snapshot,
     options: SessionOptions,
-    run: Option<String>,
+    session: Arc<OnceCell<Session>>,
 }
 
 impl Origin {
     /// The origin that a session reads.
-    pub(crate) fn of(session: &Session, run: Option<&str>) -> Self {
+    pub(crate) fn of(session: &Session) -> Self {
         Self {
             lake: session.lake().clone(),
             snapshot: session.snapshot().clone(),
             options: session.options().clone(),
-            run: run.map(str::to_owned),
+            session: Arc::default(),
         }
     }
 
+    fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    /// A session with the checks' functions and helper tables, opened once.
     async fn session(&self) -> Result<Session> {
-        let session = Session::at(&self.lake, self.snapshot.clone(), self.options.clone()).await?;
-        crate::register::register_for(&session, self.run.as_deref())?;
-        Ok(session)
-    }
-
-    /// A condition that keeps the rows of the run, true where there is none.
-    fn of_run(&self, column: &str) -> String {
-        match &self.run {
-            Some(run) => format!("{column} = {}", quoted(run)),
-            None => "true".to_owned(),
-        }
+        let open = async {
+            let session = Session::at(&self.lake, self.snapshot.clone(), self.options.clone()).await?;
+            functions::all().into_iter().for_each(|function| session.context().register_udf(function));
+            // An origin of their own: a session that holds this one would never go.
+            let origin = Self { session: Arc::default(), ..self.clone() };
+            session.hide_tables(HelperTables::new(&session, origin, Form::Views))?;
+            Ok::<_, rollbook_query::Error>(session)
+        };
+        self.session.get_or_try_init(|| open).await.cloned()
     }
 }
 
@@ -65,13 +111,96 @@ fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
-/// The tables by name.
-pub(crate) fn all(origin: &Origin) -> Result<[(&'static str, Arc<StreamingTable>); 5]> {
-    Ok([
-        ("far_prefix_breaks", lazy_table(origin, far_parents::schema(), far_parents::breaks)?),
-        ("row_prefix_breaks", lazy_table(origin, rows::schema(), rows::breaks)?),
-        ("trained_span", spans::trained(origin)?),
-        ("row_segment", spans::segments(origin)?),
-        ("row_weights", lazy_table(origin, weights::schema(), weights::rows)?),
-    ])
+/// How the tables that a query makes appear in plans.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// As views, part of the plan that names them.
+    Views,
+    /// As tables that are made once, before the plans that name them run.
+    Shared,
+}
+
+/// The helper tables of a session.
+#[derive(Debug)]
+pub(crate) struct HelperTables {
+    origin: Origin,
+    session: WeakSession,
+    form: Form,
+    made: Mutex<BTreeMap<&'static str, Arc<dyn TableProvider>>>,
+}
+
+impl HelperTables {
+    /// The tables for a session.
+    pub(crate) fn new(session: &Session, origin: Origin, form: Form) -> Arc<Self> {
+        Arc::new(Self { origin, session: session.downgrade(), form, made: Mutex::default() })
+    }
+
+    async fn make(&self, name: &str) -> Result<Option<(&'static str, Arc<dyn TableProvider>)>> {
+        if let Some(made) = MADE.iter().find(|made| made.name == name) {
+            return Ok(Some((made.name, self.make_by_code(made).await?)));
+        }
+        let Some((name, sql)) = QUERIES.iter().find(|(known, _)| *known == name) else {
+            return Ok(None);
+        };
+        let session =
+            self.session.upgrade().ok_or_else(|| internal_datafusion_err!("the session of {name} is gone"))?;
+        let plan = session.plan(parse(sql)?, &PlanOptions::default()).await;
+        let plan = plan.map_err(|error| error.with("table", *name))?;
+        let table: Arc<dyn TableProvider> = match self.form {
+            Form::Views => Arc::new(ViewTable::new(plan, Some((*sql).to_owned()))),
+            Form::Shared => Arc::new(HelperTable::new(name, plan)),
+        };
+        Ok(Some((name, table)))
+    }
+}
+
+impl HelperTables {
+    async fn make_by_code(&self, made: &'static MadeByCode) -> Result<Arc<dyn TableProvider>> {
+        if self.form == Form::Views {
+            return Ok(lazy_table(&self.origin, (made.schema)(), made.reads, made.make)?);
+        }
+        let mut reads = Vec::with_capacity(made.reads.len());
+        for name in made.reads {
+            reads.extend(self.table(name).await?);
+        }
+        let (origin, make) = (self.origin.clone(), made.make);
+        let make = Arc::new(move |read| make(origin.clone(), read));
+        Ok(Arc::new(HelperTable::made(made.name, (made.schema)(), reads, make)))
+    }
+}
+
+#[async_trait]
+impl HiddenTables for HelperTables {
+    fn has(&self, name: &str) -> bool {
+        QUERIES.iter().any(|(known, _)| *known == name) || MADE.iter().any(|made| made.name == name)
+    }
+
+    async fn table(&self, name: &str) -> PlanResult<Option<Arc<dyn TableProvider>>> {
+        if let Some(table) = self.made.lock().await.get(name) {
+            return Ok(Some(Arc::clone(table)));
+        }
+        // Not under the lock: a table's query may name another one.
+        let Some((name, table)) = self.make(name).await? else {
+            return Ok(None);
+        };
+        Ok(Some(Arc::clone(self.made.lock().await.entry(name).or_insert(table))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn the_list_is_what_the_folder_holds() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sql/audits/tables");
+        let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let found: BTreeSet<String> =
+            files.map(|file| file.file_stem().unwrap().to_str().unwrap().to_owned()).collect();
+        assert_eq!(found, QUERIES.iter().map(|(name, _)| (*name).to_owned()).collect());
+    }
 }

@@ -1,9 +1,9 @@
 //! Trainer rows in which a call's trained tokens follow other tokens than those the call saw.
 //!
 //! ```text
-//! rows:  digest of what precedes each call's trained tokens        (row_contexts)
+//! rows:  digest of what precedes each call's trained tokens        (row_context)
 //! calls: prompt_len, prompt_digest, output                         no prompt is read
-//!   differ -> the row and the call's prompt are read, and the first difference is looked up
+//!   differ (row_prefix_suspect) -> the row and the call's prompt are read, and the first difference is looked up
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -38,11 +38,15 @@ pub(super) fn schema() -> SchemaRef {
     ]))
 }
 
-pub(super) fn breaks(origin: Origin) -> BoxFuture<'static, Result<Vec<RecordBatch>>> {
+/// Looks up the places, given the rows of `row_prefix_suspect`.
+pub(super) fn breaks(origin: Origin, read: Vec<Vec<RecordBatch>>) -> BoxFuture<'static, Result<Vec<RecordBatch>>> {
     async move {
-        let session = origin.session().await?;
-        let accused = accused(&session, &origin).await?;
+        let accused = accused(&read.concat())?;
         let mut found = Vec::new();
+        if accused.is_empty() {
+            return Ok(vec![rows(&found)?]);
+        }
+        let session = origin.session().await?;
         for ((run, build), by_row) in &accused {
             let indexes: Vec<Option<i32>> = by_row.keys().copied().collect();
             for chunk in indexes.chunks(NAMED) {
@@ -57,40 +61,12 @@ pub(super) fn breaks(origin: Origin) -> BoxFuture<'static, Result<Vec<RecordBatc
 /// The accused calls of a build, by row index.
 type ByRow = BTreeMap<Option<i32>, BTreeSet<String>>;
 
-async fn accused(session: &Session, origin: &Origin) -> Result<BTreeMap<(String, Option<String>), ByRow>> {
-    let run = origin.of_run("run_id");
-    let sql = format!(
-        "WITH used AS (
-             SELECT run_id, build_id, row_index, context['rollout_id'] AS rollout_id, context['call_id'] AS call_id,
-                 context['prompt_len'] AS prompt_len, context['prompt_digest'] AS prompt_digest,
-                 context['output_seen'] AS output_seen
-             FROM (
-                 SELECT run_id, build_id, row_index, unnest(row_contexts(token_ids, segments, action_mask)) AS context
-                 FROM samples
-                 WHERE {run} AND segments IS NOT NULL AND token_ids IS NOT NULL AND NOT coalesce(is_pad, false)
-             )
-         )
-         SELECT DISTINCT used.run_id, used.build_id, used.row_index, used.call_id
-         FROM used
-         JOIN (
-             SELECT run_id, rollout_id, call_id, prompt_len, prompt_digest, output_token_ids FROM calls WHERE {run}
-         ) AS call ON call.run_id = used.run_id AND call.call_id = used.call_id
-         WHERE call.prompt_len IS NOT NULL
-             AND (call.prompt_len <> used.prompt_len
-                 OR call.prompt_digest <> used.prompt_digest
-                 OR output_differs(used.output_seen, call.output_token_ids))"
-    );
-    let doubled = doubled(session, &run).await?;
-    let mut stream = session.stream(&sql).await?;
+fn accused(suspects: &[RecordBatch]) -> Result<BTreeMap<(String, Option<String>), ByRow>> {
     let mut accused: BTreeMap<(String, Option<String>), ByRow> = BTreeMap::new();
-    while let Some(batch) = stream.try_next().await? {
-        let (runs, builds, calls) = (text(&batch, "run_id")?, text(&batch, "build_id")?, text(&batch, "call_id")?);
-        let indexes = integers(&batch, "row_index")?;
+    for batch in suspects {
+        let (runs, builds, calls) = (text(batch, "run_id")?, text(batch, "build_id")?, text(batch, "call_id")?);
+        let indexes = integers(batch, "row_index")?;
         for row in 0..batch.num_rows() {
-            // An id that several calls have means none of them.
-            if doubled.contains(&(runs.value(row).to_owned(), calls.value(row).to_owned())) {
-                continue;
-            }
             let build = builds.is_valid(row).then(|| builds.value(row).to_owned());
             let index = indexes.is_valid(row).then(|| indexes.value(row));
             let by_row = accused.entry((runs.value(row).to_owned(), build)).or_default();
@@ -98,18 +74,6 @@ async fn accused(session: &Session, origin: &Origin) -> Result<BTreeMap<(String,
         }
     }
     Ok(accused)
-}
-
-/// Ids that several calls of a run have.
-async fn doubled(session: &Session, run: &str) -> Result<BTreeSet<(String, String)>> {
-    let sql = format!("SELECT run_id, call_id FROM calls WHERE {run} GROUP BY run_id, call_id HAVING count(*) > 1");
-    let mut stream = session.stream(&sql).await?;
-    let mut found = BTreeSet::new();
-    while let Some(batch) = stream.try_next().await? {
-        let (runs, calls) = (text(&batch, "run_id")?, text(&batch, "call_id")?);
-        found.extend((0..batch.num_rows()).map(|row| (runs.value(row).to_owned(), calls.value(row).to_owned())));
-    }
-    Ok(found)
 }
 
 /// A row that holds an accused call.
@@ -221,10 +185,10 @@ async fn judge(
     for held in held {
         let (sequences, uses) = uses_of(&held.row);
         for used in uses.iter().filter(|used| is_accused(held, used)) {
-            let (Some(places), Some(call)) = (sequences.get(&used.sequence), calls.get(&key(used))) else {
+            let (Some(pieces), Some(call)) = (sequences.get(&used.sequence), calls.get(&key(used))) else {
                 continue;
             };
-            if let Some((position, trained_at)) = first_break(&held.tokens, places, used, call) {
+            if let Some((position, trained_at)) = first_break(&held.tokens, &pieces.places(), used, call) {
                 found.push(Break {
                     run: run.to_owned(),
                     step: held.step,
@@ -246,7 +210,7 @@ fn first_break(tokens: &[i32], places: &[usize], used: &CallUse, call: &CallToke
     let prompt = call.prompt.len();
     let mut sequence: Vec<i32> = places.iter().map(|at| tokens.get(*at).copied().unwrap_or(i32::MIN)).collect();
     // The call's own trained tokens are another check's question.
-    for token in &used.trained {
+    for token in used.tokens() {
         let own = call.output.get(token.offset);
         let stands = token.in_sequence == prompt + token.offset;
         if let (Some(slot), Some(own), true) = (sequence.get_mut(token.in_sequence), own, stands) {
@@ -255,8 +219,7 @@ fn first_break(tokens: &[i32], places: &[usize], used: &CallUse, call: &CallToke
     }
     let context = call.context(usize::MAX);
     let shared = sequence.iter().zip(&context).take_while(|(seen, own)| seen == own).count();
-    let wrong =
-        used.trained.iter().find(|token| token.in_sequence != prompt + token.offset || token.in_sequence > shared)?;
+    let wrong = used.tokens().find(|token| token.in_sequence != prompt + token.offset || token.in_sequence > shared)?;
     let position = shared.min(wrong.in_sequence).min(prompt + wrong.offset);
     Some((places.get(position).copied().unwrap_or(wrong.in_row), wrong.in_row))
 }

@@ -75,6 +75,18 @@ impl Snapshot {
         self.tables.iter().map(|(name, state)| (name.as_str(), state.as_ref()))
     }
 
+    /// Returns the snapshot with some of its files only: what is left of each table is read as if it were all of it.
+    ///
+    /// Such a snapshot is for reading; nothing may be committed upon it.
+    #[must_use]
+    pub fn only(&self, keep: impl Fn(&str, &DataFile) -> bool) -> Self {
+        let tables = self.tables.iter().map(|(name, state)| {
+            let files = state.files.iter().filter(|file| keep(name, file)).map(Arc::clone).collect();
+            (name.clone(), Arc::new(TableState { files, ..state.as_ref().clone() }))
+        });
+        Self { tables: tables.collect(), ..self.clone() }
+    }
+
     /// Returns the Delta version of every table.
     pub fn versions(&self) -> BTreeMap<String, u64> {
         self.tables.iter().map(|(name, state)| (name.clone(), state.version)).collect()

@@ -24,6 +24,9 @@ pub(crate) const ENTRY: &str = "_entry";
 pub(super) const PROMPT: &str = "prompt_token_ids";
 pub(super) const REQUEST: &str = "request";
 
+/// Text columns that may be long although they hold no JSON.
+const LONG_TEXTS: [&str; 5] = ["output_text", "content", "recipe", "raw", "counts"];
+
 /// All rows of a table at a snapshot, whatever their revision.
 #[derive(Debug, Clone)]
 pub struct LakeTable {
@@ -55,6 +58,18 @@ impl LakeTable {
     /// Returns the definition of the table.
     pub fn definition(&self) -> &'static Table {
         self.table
+    }
+
+    /// Whether a column's values may be long: lists, JSON, prompts and requests, or texts of calls and records.
+    pub fn is_wide(&self, column: &str) -> bool {
+        self.rebuilds(column)
+            || LONG_TEXTS.contains(&column)
+            || self.table.column(column).is_some_and(|column| column.is_json || column.field.data_type().is_nested())
+    }
+
+    /// Whether a column is rebuilt from what other rows of the rollout hold.
+    pub fn rebuilds(&self, column: &str) -> bool {
+        self.table.name == "calls" && [PROMPT, REQUEST].contains(&column)
     }
 
     pub(super) fn with_files(&self, files: Vec<Arc<DataFile>>) -> Self {
@@ -109,10 +124,6 @@ impl LakeTable {
             Some(indices) => indices.iter().map(|index| self.schema.field(*index).name().clone()).collect(),
             None => self.schema.fields().iter().map(|field| field.name().clone()).collect(),
         }
-    }
-
-    fn rebuilds(&self, column: &str) -> bool {
-        self.table.name == "calls" && [PROMPT, REQUEST].contains(&column)
     }
 
     fn is_list(&self, column: &str) -> bool {

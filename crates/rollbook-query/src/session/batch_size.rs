@@ -21,6 +21,11 @@ pub(super) fn for_plan(plan: &LogicalPlan, state: &SessionState) -> Result<usize
         LogicalPlan::Analyze(analyze) => state.optimize(&analyze.input)?,
         other => state.optimize(other)?,
     };
+    for_optimized(&optimized, default)
+}
+
+/// The same for a plan that is optimized already.
+pub(super) fn for_optimized(optimized: &LogicalPlan, default: usize) -> Result<usize> {
     let mut widest = 0;
     optimized.apply_with_subqueries(|node| {
         if let LogicalPlan::TableScan(scan) = node {

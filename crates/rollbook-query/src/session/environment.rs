@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider, MemorySchemaProvider};
+use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider};
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{FairSpillPool, MemoryPool};
@@ -10,6 +10,7 @@ use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use rollbook_lake::Lake;
 
+use super::catalog::LakeSchema;
 use super::{CATALOG, SCHEMA, SessionOptions};
 use crate::error::Result;
 use crate::provider;
@@ -35,7 +36,7 @@ pub(super) fn context(lake: &Lake, options: &SessionOptions) -> Result<SessionCo
     }
     let mut context = SessionContext::new_with_state(state);
     let catalog = MemoryCatalogProvider::new();
-    catalog.register_schema(SCHEMA, Arc::new(MemorySchemaProvider::new()))?;
+    catalog.register_schema(SCHEMA, Arc::new(LakeSchema::default()))?;
     context.register_catalog(CATALOG, Arc::new(catalog));
     datafusion_functions_json::register_all(&mut context)?;
     for function in rollbook_functions::scalar_udfs() {

@@ -7,6 +7,7 @@
 
 mod arguments;
 mod batch_size;
+mod catalog;
 mod deterministic;
 mod dialect;
 mod environment;
@@ -17,27 +18,31 @@ mod read_only;
 mod tests;
 mod total_order;
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::catalog::view::ViewTable;
-use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider, MemorySchemaProvider, SchemaProvider};
+use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider, SchemaProvider};
 use datafusion::common::ScalarValue;
 use datafusion::dataframe::DataFrame;
-use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder};
+use datafusion::execution::{SendableRecordBatchStream, SessionState, SessionStateBuilder, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::Statement;
 use rollbook_functions::Param;
 use rollbook_lake::{Lake, Snapshot};
 
+pub use catalog::HiddenTables;
 pub use dialect::RollbookDialect;
 pub use parse::{parse, parse_expression};
 
 use crate::error::{Error, Result};
 use crate::views;
+use catalog::LakeSchema;
 
 /// Catalog and schema that hold the tables; names need neither.
 pub(crate) const CATALOG: &str = "rollbook";
@@ -136,7 +141,7 @@ impl Session {
         if known.table_exist(name) {
             return Err(Error::invalid(format!("{name} is already a table or view")));
         }
-        let schema = MemorySchemaProvider::new();
+        let schema = LakeSchema::default();
         for other in known.table_names() {
             // The providers are cheap handles; a fresh schema keeps the view out of this session.
             if let Some(table) = futures::executor::block_on(known.table(&other))? {
@@ -192,6 +197,59 @@ impl Session {
         self.frame(self.plan(parse(sql)?, &options).await?)
     }
 
+    /// Optimizes a plan, so that it can be looked at before it runs.
+    pub fn optimize(&self, plan: &LogicalPlan) -> Result<LogicalPlan> {
+        Ok(self.context.state().optimize(plan)?)
+    }
+
+    /// Makes an optimized plan ready to run as it is, in batches that suit the columns it reads.
+    pub async fn physical(&self, optimized: &LogicalPlan) -> Result<(Arc<dyn ExecutionPlan>, Arc<TaskContext>)> {
+        let partitions = self.context.copied_config().target_partitions();
+        self.physical_in(optimized, self.rows_per_batch(optimized)?, partitions).await
+    }
+
+    /// The same in batches of so many rows and so many partitions, for a plan whose input has both already.
+    pub async fn physical_in(
+        &self,
+        optimized: &LogicalPlan,
+        rows: usize,
+        partitions: usize,
+    ) -> Result<(Arc<dyn ExecutionPlan>, Arc<TaskContext>)> {
+        let state = self.context.state();
+        let config = state.config().clone().with_batch_size(rows).with_target_partitions(partitions.max(1));
+        let state = SessionStateBuilder::new_from_existing(state).with_config(config).build();
+        let plan = state.query_planner().create_physical_plan(optimized, &state).await?;
+        Ok((plan, state.task_ctx()))
+    }
+
+    /// Returns the rows per batch that suit what an optimized plan reads.
+    pub fn rows_per_batch(&self, optimized: &LogicalPlan) -> Result<usize> {
+        batch_size::for_optimized(optimized, self.context.copied_config().batch_size())
+    }
+
+    /// Adds tables that statements may name and that no listing shows.
+    pub fn hide_tables(&self, tables: Arc<dyn HiddenTables>) -> Result<()> {
+        let schema = self.schema_provider()?;
+        let schema: &dyn Any = schema.as_ref();
+        let schema = schema
+            .downcast_ref::<LakeSchema>()
+            .ok_or_else(|| Error::corrupt("the session's tables are not in a schema of ours"))?;
+        schema.hide(tables);
+        Ok(())
+    }
+
+    /// Returns a handle that does not keep the session's tables alive, for tables that plan over others.
+    pub fn downgrade(&self) -> WeakSession {
+        let state = self.context.state_weak_ref();
+        WeakSession {
+            lake: self.lake.clone(),
+            snapshot: self.snapshot.clone(),
+            options: self.options.clone(),
+            signatures: self.signatures.clone(),
+            state: Arc::new(move || state.upgrade().map(|state| state.read().clone())),
+        }
+    }
+
     /// Runs a read-only statement.
     pub async fn stream(&self, sql: &str) -> Result<SendableRecordBatchStream> {
         Ok(self.sql(sql).await?.execute_stream().await?)
@@ -207,6 +265,39 @@ impl Session {
             .catalog(CATALOG)
             .and_then(|catalog| catalog.schema(SCHEMA))
             .ok_or_else(|| Error::corrupt("the session has lost its catalog"))
+    }
+}
+
+/// A session that may be gone.
+#[derive(Clone)]
+pub struct WeakSession {
+    lake: Lake,
+    snapshot: Snapshot,
+    options: SessionOptions,
+    signatures: arguments::Signatures,
+    state: Arc<dyn Fn() -> Option<SessionState> + Send + Sync>,
+}
+
+impl WeakSession {
+    /// Returns the session, if it is still there.
+    pub fn upgrade(&self) -> Option<Session> {
+        let state = (self.state)()?;
+        Some(Session {
+            lake: self.lake.clone(),
+            snapshot: self.snapshot.clone(),
+            options: self.options.clone(),
+            context: SessionContext::new_with_state(state),
+            signatures: self.signatures.clone(),
+        })
+    }
+}
+
+impl std::fmt::Debug for WeakSession {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WeakSession")
+            .field("lake", &self.lake)
+            .field("snapshot", &self.snapshot.n)
+            .finish_non_exhaustive()
     }
 }
 

@@ -9,7 +9,7 @@ use datafusion_common::utils::take_function_args;
 use datafusion_expr::{
     ColumnarValue, Documentation, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
-use rollbook_schema::digest;
+use rollbook_schema::digest::AlikeLists;
 
 use super::lists::{TokenLists, result, rows, token_list_type};
 use crate::argument::check_count;
@@ -72,7 +72,9 @@ impl ScalarUDFImpl for TokenDigest {
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let [tokens] = take_function_args(self.name(), &args.args)?;
         let lists = TokenLists::of(tokens)?;
-        let digests = (0..rows(args.number_rows, &args.args)).map(|row| Ok(lists.row(row)?.map(digest::token_digest)));
+        let mut alike = AlikeLists::new();
+        let rows = 0..rows(args.number_rows, &args.args);
+        let digests = rows.map(|row| Ok(lists.row(row)?.map(|tokens| alike.digest(tokens))));
         let digests = digests.collect::<Result<StringArray>>()?;
         result(Arc::new(digests), &args.args)
     }
