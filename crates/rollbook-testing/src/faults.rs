@@ -2,6 +2,7 @@
 //!
 //! `fixtures/faults/README.md` lists the cases and says what the keys of `expect.json` mean.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -139,6 +140,115 @@ impl Case {
     }
 }
 
+/// Keys that name something of the whole lake; the cases all use the same names.
+const LAKE_KEYS: [&str; 5] = ["run_id", "build_id", "derivation_id", "encoding_id", "upstream_derivation_ids"];
+
+/// A side of a case: as reported, or put right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// With the fault.
+    Bad,
+    /// Put right.
+    Good,
+}
+
+/// Writes both sides of the cases into one folder in the exchange format, each side as runs of its own.
+///
+/// # Errors
+/// A folder that cannot be read or written.
+pub fn gather(cases: &[Case], into: &Path) -> Result<()> {
+    let mut tables: BTreeMap<String, String> = BTreeMap::new();
+    for case in cases {
+        for (side, folder) in [(Side::Bad, Some(case.bad())), (Side::Good, case.good())] {
+            let Some(folder) = folder else {
+                continue;
+            };
+            for entry in fs::read_dir(folder)? {
+                let path = entry?.path();
+                let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                let text = fs::read_to_string(&path)?;
+                let lines = text.lines().filter(|line| !line.trim().is_empty());
+                let rows = lines.map(|line| prefixed(line, &case.prefix(side)) + "\n").collect::<String>();
+                tables.entry(name).or_default().push_str(&rows);
+            }
+        }
+    }
+    for (name, rows) in tables {
+        fs::write(into.join(name), rows)?;
+    }
+    Ok(())
+}
+
+/// A row whose lake-wide names begin with the prefix. The row stays the text it is, since JSON has no NaN.
+fn prefixed(row: &str, prefix: &str) -> String {
+    let mut out = String::with_capacity(row.len() + prefix.len());
+    let mut rest = row;
+    while let Some(end) = next_key(rest) {
+        let (key, after) = rest.split_at(end);
+        out.push_str(key);
+        let blank = after.len() - after.trim_start().len();
+        let (space, value) = after.split_at(blank);
+        out.push_str(space);
+        // One name, or a list of them; a null is neither.
+        let names = match value.chars().next() {
+            Some('"') => value[1..].find('"').map_or(value.len(), |at| at + 2),
+            Some('[') => value.find(']').map_or(value.len(), |at| at + 1),
+            _ => 0,
+        };
+        let (names, after) = value.split_at(names);
+        for (index, part) in names.split('"').enumerate() {
+            if index > 0 {
+                out.push('"');
+            }
+            if index % 2 == 1 {
+                out.push_str(prefix);
+            }
+            out.push_str(part);
+        }
+        rest = after;
+    }
+    out + rest
+}
+
+/// The end of the next lake-wide key with its colon.
+fn next_key(text: &str) -> Option<usize> {
+    let ends = LAKE_KEYS.iter().filter_map(|key| {
+        let quoted = format!("\"{key}\"");
+        let end = text.find(&quoted)? + quoted.len();
+        let colon = text[end..].find(':')?;
+        text[end..end + colon].trim().is_empty().then_some(end + colon + 1)
+    });
+    ends.min()
+}
+
+impl Case {
+    fn prefix(&self, side: Side) -> String {
+        let side = if side == Side::Bad { "bad" } else { "good" };
+        format!("{}-{side}~", self.name)
+    }
+
+    /// The findings on one side of the case among those on a gathered folder, as they would be on its own folder.
+    pub fn own(&self, side: Side, findings: &[Value]) -> Vec<Value> {
+        let prefix = self.prefix(side);
+        let is_own = |finding: &&Value| {
+            ["run_id", "build_id", "derivation_id"]
+                .iter()
+                .any(|key| finding.get(key).and_then(Value::as_str).is_some_and(|name| name.starts_with(&prefix)))
+        };
+        findings.iter().filter(is_own).map(|finding| without(finding, &prefix)).collect()
+    }
+}
+
+fn without(value: &Value, prefix: &str) -> Value {
+    match value {
+        Value::String(text) => Value::String(text.replace(prefix, "")),
+        Value::Object(fields) => {
+            Value::Object(fields.iter().map(|(key, value)| (key.clone(), without(value, prefix))).collect())
+        }
+        other => other.clone(),
+    }
+}
+
 /// The findings that the expectations speak about.
 fn judged(findings: &[Value]) -> Vec<&Value> {
     let is_judged = |finding: &&Value| {
@@ -175,6 +285,19 @@ mod tests {
             let fires = |case: &&Case| case.expected.iter().any(|item| item["check"] == json!(check));
             assert!(cases.iter().any(|case| fires(&case)), "no case for {check}");
         }
+    }
+
+    #[test]
+    fn gathered_names_begin_with_their_case_and_nothing_else_changes() {
+        let row =
+            r#"{"run_id": "run", "x": NaN, "build_id":null, "upstream_derivation_ids": ["a", "b"], "note": "run_id"}"#;
+        let gathered = r#"{"run_id": "C-bad~run", "x": NaN, "build_id":null, "upstream_derivation_ids": ["C-bad~a", "C-bad~b"], "note": "run_id"}"#;
+        assert_eq!(prefixed(row, "C-bad~"), gathered);
+        let case = case("B009");
+        let finding = json!({"run_id": "B009-bad~run", "message": "build B009-bad~build", "position": 2});
+        let own = json!({"run_id": "run", "message": "build build", "position": 2});
+        assert_eq!(case.own(Side::Bad, std::slice::from_ref(&finding)), [own]);
+        assert!(case.own(Side::Good, &[finding]).is_empty());
     }
 
     #[test]
