@@ -8,6 +8,8 @@
 -- @param lam double = 1 : weight of later differences
 -- @param observations string = carry : tokens that do not train: carry (no steps) or zero (steps without reward and value)
 -- @param lam_alpha double = null : length-adaptive lambda, 1 - 1 / (lam_alpha * tokens), in the place of lam; null = none
+-- @param token_rewards string = null : signal whose values are added to the rewards of tokens; null = none
+-- @param outcome_weight double = 1 : what the rewards of rollouts and calls are multiplied with
 -- @param value_signal string = value : signal with the critic's value of each token
 -- @param producer string = null : producer of the signals; null = the only one
 -- @check there is no signal {name}: import it into token_signals
@@ -26,6 +28,45 @@
 --   HAVING count(*) > 1
 --   ORDER BY run_id, call_id
 --   LIMIT 1
+-- @check there is no signal {name}: import it into token_signals
+--   SELECT $token_rewards AS name
+--   FROM (
+--     SELECT count(*) AS found
+--     FROM token_signals
+--     WHERE name = $token_rewards AND ($producer IS NULL OR producer = $producer)
+--   )
+--   WHERE $token_rewards IS NOT NULL AND found = 0
+-- @check call {call_id} has several signals {name}: name one with the parameter producer
+--   SELECT call_id, $token_rewards AS name
+--   FROM token_signals
+--   WHERE name = $token_rewards AND ($producer IS NULL OR producer = $producer)
+--   GROUP BY run_id, call_id
+--   HAVING count(*) > 1
+--   ORDER BY run_id, call_id
+--   LIMIT 1
+-- @test differences from the last token on, over an observation
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1}
+--     {"rollout_id": "a", "group_id": "g", "value": 2, "call_id": "a0"}
+--   calls {"call_id": "a0", "rollout_id": "a", "call_index": 0, "prompt_token_ids": [1], "output_token_ids": [7, 7]}
+--     {"call_id": "a1", "rollout_id": "a", "call_index": 1, "parent_call_id": "a0", "prompt_token_ids": [1, 7, 7, 9], "output_token_ids": [7]}
+--   token_signals {"rollout_id": "a", "call_id": "a0", "name": "value", "values": [1, 2]}
+--     {"rollout_id": "a", "call_id": "a1", "name": "value", "values": [1]}
+--   param gamma=0.5
+--   param lam=0.5
+--   expect {"rollout_id": "a", "call_id": "a0", "token_values": [0.125, 0.5]}
+--     {"rollout_id": "a", "call_id": "a1", "token_values": [0.0]}
+-- @test an observation as a step without value
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1}
+--     {"rollout_id": "a", "group_id": "g", "value": 2, "call_id": "a0"}
+--   calls {"call_id": "a0", "rollout_id": "a", "call_index": 0, "prompt_token_ids": [1], "output_token_ids": [7, 7]}
+--     {"call_id": "a1", "rollout_id": "a", "call_index": 1, "parent_call_id": "a0", "prompt_token_ids": [1, 7, 7, 9], "output_token_ids": [7]}
+--   token_signals {"rollout_id": "a", "call_id": "a0", "name": "value", "values": [1, 2]}
+--     {"rollout_id": "a", "call_id": "a1", "name": "value", "values": [1]}
+--   param gamma=0.5
+--   param lam=0.5
+--   param observations=zero
+--   expect {"rollout_id": "a", "call_id": "a0", "token_values": [0.03125, 0.125]}
+--     {"rollout_id": "a", "call_id": "a1", "token_values": [0.0]}
 WITH rewarded AS (
     SELECT
         path.*,
@@ -47,26 +88,70 @@ WITH rewarded AS (
     LEFT JOIN (SELECT run_id, call_id, value FROM reward WHERE call_id IS NOT NULL) AS own
         ON own.run_id = path.run_id AND own.call_id = path.call_id
 ),
+listed AS (
+    SELECT DISTINCT run_id, call_id, 0 AS place, CAST(NULL AS DOUBLE[]) AS numbers
+    FROM calls
+    UNION ALL
+    SELECT
+        run_id,
+        call_id,
+        CASE
+            WHEN name = $value_signal THEN 1
+            WHEN name = $token_rewards THEN 2
+        END AS place,
+        "values" AS numbers
+    FROM token_signals
+    WHERE ($producer IS NULL OR producer = $producer)
+        AND (
+            name = $value_signal
+            OR name = $token_rewards
+        )
+),
+ordered AS (
+    -- Side by side by sorting, so that no list waits in memory for its partner.
+    SELECT
+        run_id,
+        call_id,
+        place,
+        lead(place, 1) OVER calls AS place_1,
+        lead(numbers, 1) OVER calls AS numbers_1,
+        lead(place, 2) OVER calls AS place_2,
+        lead(numbers, 2) OVER calls AS numbers_2
+    FROM listed
+    WINDOW calls AS (PARTITION BY run_id, call_id ORDER BY place)
+),
+signals AS (
+    SELECT
+        run_id,
+        call_id,
+        CASE WHEN place_1 = 1 THEN numbers_1 END AS critic,
+        CASE
+            WHEN place_1 = 2 THEN numbers_1
+            WHEN place_2 = 2 THEN numbers_2
+        END AS token_rewards
+    FROM ordered
+    WHERE place = 0
+),
 valued AS (
-    SELECT rewarded.*, signal.numbers AS critic
+    SELECT rewarded.*, signal.critic, signal.token_rewards
     FROM rewarded
-    LEFT JOIN (
-        SELECT run_id, call_id, "values" AS numbers
-        FROM token_signals
-        WHERE name = $value_signal AND ($producer IS NULL OR producer = $producer)
-    ) AS signal ON signal.run_id = rewarded.run_id AND signal.call_id = rewarded.call_id
+    LEFT JOIN signals AS signal ON signal.run_id = rewarded.run_id AND signal.call_id = rewarded.call_id
 ),
 placed AS (
     SELECT
         *,
         token_sum(
-            place_reward(outcome, token_mask, call_id)
+            place_reward($outcome_weight * outcome, token_mask, call_id)
                 OVER (PARTITION BY run_id, rollout_id, trajectory_id ORDER BY call_index, call_id),
-            place_reward(earned, token_mask, call_id, at => 'call')
+            place_reward($outcome_weight * earned, token_mask, call_id, at => 'call')
                 OVER (PARTITION BY run_id, rollout_id, trajectory_id ORDER BY call_index, call_id),
             call_id
-        ) AS rewards
+        ) AS due
     FROM valued
+),
+paid AS (
+    SELECT *, CASE WHEN $token_rewards IS NULL THEN due ELSE token_sum(due, token_rewards, call_id) END AS rewards
+    FROM placed
 )
 SELECT
     run_id,
@@ -80,4 +165,4 @@ SELECT
         gamma => $gamma, lam => $lam, lam_alpha => $lam_alpha, observations => $observations
     )
         OVER (PARTITION BY run_id, rollout_id, trajectory_id ORDER BY call_index, call_id) AS token_values
-FROM placed
+FROM paid

@@ -11,6 +11,42 @@
 -- @param mode string = mean_norm : mean_norm subtracts the mean, mean_std_norm also divides by std + 1e-6
 -- @check mode must be mean_norm or mean_std_norm, not {mode}
 --   SELECT $mode AS mode WHERE $mode NOT IN ('mean_norm', 'mean_std_norm')
+-- @test episodes 3 and 4, and step returns 2.5 and 2 in one state
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1}
+--     {"rollout_id": "a", "group_id": "g", "value": 2, "call_id": "a0"}
+--     {"rollout_id": "b", "group_id": "g", "value": 0}
+--     {"rollout_id": "b", "group_id": "g", "value": 4, "call_id": "b1"}
+--     {"rollout_id": "c", "group_id": "h", "value": 5}
+--   calls {"call_id": "a0", "rollout_id": "a", "call_index": 0, "output_len": 2}
+--     {"call_id": "a1", "rollout_id": "a", "call_index": 1, "parent_call_id": "a0", "output_len": 1}
+--     {"call_id": "b0", "rollout_id": "b", "call_index": 0, "output_len": 1}
+--     {"call_id": "b1", "rollout_id": "b", "call_index": 1, "parent_call_id": "b0", "output_len": 2}
+--     {"call_id": "c0", "rollout_id": "c", "call_index": 0, "output_len": 1}
+--   environment_records {"record_id": "1", "rollout_id": "a", "delivered_call_id": "a0", "state_digest": "s"}
+--     {"record_id": "2", "rollout_id": "b", "delivered_call_id": "b0", "state_digest": "s"}
+--     {"record_id": "3", "rollout_id": "a", "call_id": "a0", "state_digest": "t"}
+--     {"record_id": "4", "rollout_id": "b", "delivered_call_id": "b1", "state_digest": "u"}
+--   param gamma=0.5
+--   expect {"rollout_id": "a", "call_id": "a0", "value": -0.25} {"rollout_id": "a", "call_id": "a1", "value": -0.5}
+--     {"rollout_id": "b", "call_id": "b0", "value": 0.25} {"rollout_id": "b", "call_id": "b1", "value": 0.5}
+--     {"rollout_id": "c", "call_id": "c0", "value": 0.0}
+-- @test an unknown mode
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1}
+--     {"rollout_id": "a", "group_id": "g", "value": 2, "call_id": "a0"}
+--     {"rollout_id": "b", "group_id": "g", "value": 0}
+--     {"rollout_id": "b", "group_id": "g", "value": 4, "call_id": "b1"}
+--     {"rollout_id": "c", "group_id": "h", "value": 5}
+--   calls {"call_id": "a0", "rollout_id": "a", "call_index": 0, "output_len": 2}
+--     {"call_id": "a1", "rollout_id": "a", "call_index": 1, "parent_call_id": "a0", "output_len": 1}
+--     {"call_id": "b0", "rollout_id": "b", "call_index": 0, "output_len": 1}
+--     {"call_id": "b1", "rollout_id": "b", "call_index": 1, "parent_call_id": "b0", "output_len": 2}
+--     {"call_id": "c0", "rollout_id": "c", "call_index": 0, "output_len": 1}
+--   environment_records {"record_id": "1", "rollout_id": "a", "delivered_call_id": "a0", "state_digest": "s"}
+--     {"record_id": "2", "rollout_id": "b", "delivered_call_id": "b0", "state_digest": "s"}
+--     {"record_id": "3", "rollout_id": "a", "call_id": "a0", "state_digest": "t"}
+--     {"record_id": "4", "rollout_id": "b", "delivered_call_id": "b1", "state_digest": "u"}
+--   param mode=mean
+--   error mode must be mean_norm or mean_std_norm, not mean
 WITH rewarded AS (
     SELECT
         path.run_id, path.step, path.rollout_id, path.call_id, path.call_index, path.turn_index, path.trajectory_id,

@@ -6,6 +6,20 @@
 -- @source arXiv 2505.11821 (MT-GRPO)
 -- @param outcome_weight double = 1 : weight of the outcome in the calls before the last
 -- @param eps double = 1e-6 : added to the standard deviations
+-- @test calls at one place are compared, and the outcomes
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1}
+--     {"rollout_id": "a", "group_id": "g", "value": 2, "call_id": "a0"}
+--     {"rollout_id": "b", "group_id": "g", "value": 0}
+--     {"rollout_id": "b", "group_id": "g", "value": 4, "call_id": "b1"}
+--   calls {"call_id": "a0", "rollout_id": "a", "call_index": 0, "output_len": 2}
+--     {"call_id": "a1", "rollout_id": "a", "call_index": 1, "parent_call_id": "a0", "output_len": 1}
+--     {"call_id": "b0", "rollout_id": "b", "call_index": 0, "output_len": 1}
+--     {"call_id": "b1", "rollout_id": "b", "call_index": 1, "parent_call_id": "b0", "output_len": 2}
+--   param outcome_weight=0.5
+--   expect {"rollout_id": "a", "call_id": "a0", "value": 1.06065917178}
+--     {"rollout_id": "a", "call_id": "a1", "value": 0.707105781188}
+--     {"rollout_id": "b", "call_id": "b0", "value": -1.06065917178}
+--     {"rollout_id": "b", "call_id": "b1", "value": -0.707105781188}
 WITH rewarded AS (
     SELECT
         path.run_id, path.step, path.rollout_id, path.call_id, path.call_index, path.turn_index, path.trajectory_id,

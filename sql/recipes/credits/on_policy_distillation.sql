@@ -22,13 +22,24 @@
 --   HAVING count(*) > 1
 --   ORDER BY run_id, call_id
 --   LIMIT 1
+-- @test how much likelier the teacher finds a token
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1}
+--   calls {"call_id": "a0", "rollout_id": "a", "call_index": 0, "output_logprobs": [-1, -1], "output_len": 2}
+--     {"call_id": "a1", "rollout_id": "a", "call_index": 1, "parent_call_id": "a0", "output_logprobs": [-1], "output_len": 1}
+--   token_signals {"rollout_id": "a", "call_id": "a0", "name": "teacher_logprob", "values": [-0.3068528194400547, null]}
+--     {"rollout_id": "a", "call_id": "a1", "name": "teacher_logprob", "values": [-2.386294361119891]}
+--   param coef=0.5
+--   expect {"rollout_id": "a", "call_id": "a0", "token_values": [0.34657359027997264, null]}
+--     {"rollout_id": "a", "call_id": "a1", "token_values": [-0.6931471805599453]}
 WITH listed AS (
     SELECT run_id, call_id, 0 AS place, "values" AS numbers
     FROM token_signals
     WHERE name = $logprob_signal AND ($producer IS NULL OR producer = $producer)
     UNION ALL
-    SELECT run_id, call_id, 1 AS place, CAST(output_logprobs AS DOUBLE[]) AS numbers
-    FROM calls
+    SELECT call.run_id, call.call_id, 1 AS place, CAST(call.output_logprobs AS DOUBLE[]) AS numbers
+    FROM calls AS call
+    JOIN (SELECT run_id, call_id FROM trajectories) AS path
+        ON path.run_id = call.run_id AND path.call_id = call.call_id
 ),
 pairs AS (
     -- Side by side by sorting, so that no list waits in memory for its partner.

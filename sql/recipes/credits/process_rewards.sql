@@ -5,6 +5,19 @@
 -- @formula n_i = (r_i - mean) / (std + eps) over the calls of the group; A_i = n_i + A_next
 -- @source arXiv 2402.03300, section 4.1.3 (DeepSeekMath)
 -- @param eps double = 1e-6 : added to the standard deviation
+-- @test rewards 2, 1, 0 and 4 normalized, then summed from the end
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1}
+--     {"rollout_id": "a", "group_id": "g", "value": 2, "call_id": "a0"}
+--     {"rollout_id": "b", "group_id": "g", "value": 0}
+--     {"rollout_id": "b", "group_id": "g", "value": 4, "call_id": "b1"}
+--   calls {"call_id": "a0", "rollout_id": "a", "call_index": 0, "output_len": 2}
+--     {"call_id": "a1", "rollout_id": "a", "call_index": 1, "parent_call_id": "a0", "output_len": 1}
+--     {"call_id": "b0", "rollout_id": "b", "call_index": 0, "output_len": 1}
+--     {"call_id": "b1", "rollout_id": "b", "call_index": 1, "parent_call_id": "b0", "output_len": 2}
+--   expect {"rollout_id": "a", "call_id": "a0", "value": -0.292769850456}
+--     {"rollout_id": "a", "call_id": "a1", "value": -0.439154775684}
+--     {"rollout_id": "b", "call_id": "b0", "value": 0.292769850456}
+--     {"rollout_id": "b", "call_id": "b1", "value": 1.31746432705}
 WITH rewarded AS (
     SELECT
         path.run_id, path.step, path.rollout_id, path.call_id, path.call_index, path.turn_index, path.trajectory_id,

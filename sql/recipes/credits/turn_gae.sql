@@ -24,6 +24,22 @@
 --   HAVING count(*) > 1
 --   ORDER BY run_id, call_id
 --   LIMIT 1
+-- @test the value of a turn is that of its first token
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1}
+--     {"rollout_id": "a", "group_id": "g", "value": 2, "call_id": "a0"}
+--     {"rollout_id": "b", "group_id": "g", "value": 0}
+--     {"rollout_id": "b", "group_id": "g", "value": 4, "call_id": "b1"}
+--   calls {"call_id": "a0", "rollout_id": "a", "call_index": 0, "output_len": 2}
+--     {"call_id": "a1", "rollout_id": "a", "call_index": 1, "parent_call_id": "a0", "output_len": 1}
+--     {"call_id": "b0", "rollout_id": "b", "call_index": 0, "output_len": 1}
+--     {"call_id": "b1", "rollout_id": "b", "call_index": 1, "parent_call_id": "b0", "output_len": 2}
+--   token_signals {"rollout_id": "a", "call_id": "a0", "name": "value", "values": [1, 9]}
+--     {"rollout_id": "a", "call_id": "a1", "name": "value", "values": [1]}
+--     {"rollout_id": "b", "call_id": "b0", "name": "value", "values": [0]}
+--     {"rollout_id": "b", "call_id": "b1", "name": "value", "values": [2, 9]}
+--   param gamma=0.5
+--   expect {"rollout_id": "a", "call_id": "a0", "value": 1.5} {"rollout_id": "a", "call_id": "a1", "value": 0.0}
+--     {"rollout_id": "b", "call_id": "b0", "value": 2.0} {"rollout_id": "b", "call_id": "b1", "value": 2.0}
 WITH rewarded AS (
     SELECT
         path.run_id, path.step, path.rollout_id, path.call_id, path.call_index, path.turn_index, path.trajectory_id,

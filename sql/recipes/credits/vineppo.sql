@@ -6,6 +6,19 @@
 -- @formula A = V(next state) - V(state), V = mean reward of the continuations
 -- @source arXiv 2410.01679 (VinePPO)
 -- @param continuation_reward string = null : reward that holds the continuations, where they do not train; null = the same
+-- @test values 0.5, 0.25 and 0.75 of three states, then the reward 1
+--   rollouts {"rollout_id": "a", "group_id": "g"}
+--     {"rollout_id": "k1", "group_id": "g", "relation": "continuation", "origin_rollout_id": "a", "origin_call_id": "a0", "origin_position": 1}
+--     {"rollout_id": "k2", "group_id": "g", "relation": "continuation", "origin_rollout_id": "a", "origin_call_id": "a0", "origin_position": 1}
+--     {"rollout_id": "k3", "group_id": "g", "relation": "continuation", "origin_rollout_id": "a", "origin_call_id": "a0", "origin_position": 3}
+--     {"rollout_id": "k4", "group_id": "g", "relation": "continuation", "origin_rollout_id": "a", "origin_call_id": "a1", "origin_position": 0}
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1} {"rollout_id": "k1", "group_id": "g", "value": 1}
+--     {"rollout_id": "k2", "group_id": "g", "value": 0} {"rollout_id": "k3", "group_id": "g", "value": 0.25}
+--     {"rollout_id": "k4", "group_id": "g", "value": 0.75}
+--   calls {"call_id": "a0", "rollout_id": "a", "call_index": 0, "output_len": 4}
+--     {"call_id": "a1", "rollout_id": "a", "call_index": 1, "parent_call_id": "a0", "output_len": 1}
+--   expect {"rollout_id": "a", "call_id": "a0", "token_values": [null, -0.25, -0.25, 0.5]}
+--     {"rollout_id": "a", "call_id": "a1", "token_values": [0.25]}
 WITH continued AS (
     SELECT member.run_id, member.origin_rollout_id, member.origin_call_id, member.origin_position, own.value
     FROM rollouts AS member

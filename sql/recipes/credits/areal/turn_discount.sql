@@ -5,7 +5,22 @@
 -- @formula R_i = r_i + turn_discount * R_next; A = (R - mean) / (std + 1e-5) over the calls of the group; 0 for a
 --   singleton
 -- @source AReaL (turn_discount, normalization by group)
+-- @differs roll/step_reinforce has eps 1e-6 and other scopes
 -- @param turn_discount double = 1 : discount of one call
+-- @test over the deviation 1.25 of four calls
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1}
+--     {"rollout_id": "a", "group_id": "g", "value": 2, "call_id": "a0"}
+--     {"rollout_id": "b", "group_id": "g", "value": 0}
+--     {"rollout_id": "b", "group_id": "g", "value": 4, "call_id": "b1"}
+--   calls {"call_id": "a0", "rollout_id": "a", "call_index": 0, "output_len": 2}
+--     {"call_id": "a1", "rollout_id": "a", "call_index": 1, "parent_call_id": "a0", "output_len": 1}
+--     {"call_id": "b0", "rollout_id": "b", "call_index": 0, "output_len": 1}
+--     {"call_id": "b1", "rollout_id": "b", "call_index": 1, "parent_call_id": "b0", "output_len": 2}
+--   param turn_discount=0.5
+--   expect {"rollout_id": "a", "call_id": "a0", "value": 0.0999992000064}
+--     {"rollout_id": "a", "call_id": "a1", "value": -1.09999120007}
+--     {"rollout_id": "b", "call_id": "b0", "value": -0.299997600019}
+--     {"rollout_id": "b", "call_id": "b1", "value": 1.29998960008}
 WITH rewarded AS (
     SELECT
         path.run_id, path.step, path.rollout_id, path.call_id, path.call_index, path.turn_index, path.trajectory_id,

@@ -5,6 +5,16 @@
 -- @formula a = r - mean over the trajectories of the group; (a - m) / sqrt(max(var, 1e-8)), m and var over the trained
 --   tokens of the step, population variance
 -- @source OpenRLHF
+-- @differs verl whitens with the sample variance
+-- @test one of four wins: mean -0.05 and variance 0.16 over 1,000 tokens
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1} {"rollout_id": "b", "group_id": "g", "value": 0}
+--     {"rollout_id": "c", "group_id": "g", "value": 0} {"rollout_id": "d", "group_id": "g", "value": 0}
+--   calls {"call_id": "a", "rollout_id": "a", "call_index": 0, "output_len": 200}
+--     {"call_id": "b", "rollout_id": "b", "call_index": 0, "output_len": 400}
+--     {"call_id": "c", "rollout_id": "c", "call_index": 0, "output_len": 100}
+--     {"call_id": "d", "rollout_id": "d", "call_index": 0, "output_len": 300}
+--   expect {"rollout_id": "a", "call_id": "a", "value": 2.0} {"rollout_id": "b", "call_id": "b", "value": -0.5}
+--     {"rollout_id": "c", "call_id": "c", "value": -0.5} {"rollout_id": "d", "call_id": "d", "value": -0.5}
 WITH rewarded AS (
     SELECT
         path.run_id, path.step, path.rollout_id, path.call_id, path.call_index, path.turn_index, path.trajectory_id,

@@ -5,6 +5,18 @@
 -- @formula A_i = r_i + gamma * A_next
 -- @source ROLL (agentic_reinforce)
 -- @param gamma double = 1 : discount of one call
+-- @test rewards of calls, and of the rollout at the end
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1}
+--     {"rollout_id": "a", "group_id": "g", "value": 2, "call_id": "a0"}
+--     {"rollout_id": "b", "group_id": "g", "value": 0}
+--     {"rollout_id": "b", "group_id": "g", "value": 4, "call_id": "b1"}
+--   calls {"call_id": "a0", "rollout_id": "a", "call_index": 0, "output_len": 2}
+--     {"call_id": "a1", "rollout_id": "a", "call_index": 1, "parent_call_id": "a0", "output_len": 1}
+--     {"call_id": "b0", "rollout_id": "b", "call_index": 0, "output_len": 1}
+--     {"call_id": "b1", "rollout_id": "b", "call_index": 1, "parent_call_id": "b0", "output_len": 2}
+--   param gamma=0.5
+--   expect {"rollout_id": "a", "call_id": "a0", "value": 2.5} {"rollout_id": "a", "call_id": "a1", "value": 1.0}
+--     {"rollout_id": "b", "call_id": "b0", "value": 2.0} {"rollout_id": "b", "call_id": "b1", "value": 4.0}
 WITH rewarded AS (
     SELECT
         path.run_id, path.step, path.rollout_id, path.call_id, path.call_index, path.turn_index, path.trajectory_id,

@@ -6,9 +6,30 @@
 -- @formula A = episode_reward_weight * (R - mean) / (std + 1e-6) over the calls of the group + step_reward_weight *
 --   (step return - mean) / (std + 1e-6) over its calls that saw the same state
 -- @source ROLL (gigpo)
+-- @differs verl-agent/gigpo counts each trajectory once
 -- @param step_reward_gamma double = 0.95 : discount of one step in the step return
 -- @param episode_reward_weight double = 1 : weight of the episode advantage
 -- @param step_reward_weight double = 1 : weight of the step advantage
+-- @test episodes compared call by call
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1}
+--     {"rollout_id": "a", "group_id": "g", "value": 2, "call_id": "a0"}
+--     {"rollout_id": "b", "group_id": "g", "value": 0}
+--     {"rollout_id": "b", "group_id": "g", "value": 4, "call_id": "b1"}
+--     {"rollout_id": "c", "group_id": "h", "value": 5}
+--   calls {"call_id": "a0", "rollout_id": "a", "call_index": 0, "output_len": 2}
+--     {"call_id": "a1", "rollout_id": "a", "call_index": 1, "parent_call_id": "a0", "output_len": 1}
+--     {"call_id": "b0", "rollout_id": "b", "call_index": 0, "output_len": 1}
+--     {"call_id": "b1", "rollout_id": "b", "call_index": 1, "parent_call_id": "b0", "output_len": 2}
+--     {"call_id": "c0", "rollout_id": "c", "call_index": 0, "output_len": 1}
+--   environment_records {"record_id": "1", "rollout_id": "a", "delivered_call_id": "a0", "state_digest": "s"}
+--     {"record_id": "2", "rollout_id": "b", "delivered_call_id": "b0", "state_digest": "s"}
+--     {"record_id": "3", "rollout_id": "a", "call_id": "a0", "state_digest": "t"}
+--     {"record_id": "4", "rollout_id": "b", "delivered_call_id": "b1", "state_digest": "u"}
+--   param step_reward_gamma=0.5
+--   expect {"rollout_id": "a", "call_id": "a0", "value": -0.158919122595}
+--     {"rollout_id": "a", "call_id": "a1", "value": -0.866023903787}
+--     {"rollout_id": "b", "call_id": "b0", "value": 0.158919122595}
+--     {"rollout_id": "b", "call_id": "b1", "value": 0.866023903787} {"rollout_id": "c", "call_id": "c0", "value": 0.0}
 WITH rewarded AS (
     SELECT
         path.run_id, path.step, path.rollout_id, path.call_id, path.call_index, path.turn_index, path.trajectory_id,

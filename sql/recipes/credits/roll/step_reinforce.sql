@@ -3,10 +3,49 @@
 --   reward of a call is its own, if it has one, and at the end of a trajectory (view trajectories) that of the rollout.
 -- @formula R_i = r_i + step_reward_gamma * R_next; mean_std: (R - mean) / (std + 1e-6), mean: R - mean, none: R
 -- @source ROLL (step_reinforce)
+-- @differs areal/turn_discount has eps 1e-5
 -- @param step_reward_gamma double = 0.95 : discount of one step
 -- @param method string = mean_std : mean_std, mean or none; what it runs over is the group_key
 -- @check method must be mean_std, mean or none, not {method}
 --   SELECT $method AS method WHERE $method NOT IN ('mean_std', 'mean', 'none')
+-- @test less the mean of four calls
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1}
+--     {"rollout_id": "a", "group_id": "g", "value": 2, "call_id": "a0"}
+--     {"rollout_id": "b", "group_id": "g", "value": 0}
+--     {"rollout_id": "b", "group_id": "g", "value": 4, "call_id": "b1"}
+--   calls {"call_id": "a0", "rollout_id": "a", "call_index": 0, "output_len": 2}
+--     {"call_id": "a1", "rollout_id": "a", "call_index": 1, "parent_call_id": "a0", "output_len": 1}
+--     {"call_id": "b0", "rollout_id": "b", "call_index": 0, "output_len": 1}
+--     {"call_id": "b1", "rollout_id": "b", "call_index": 1, "parent_call_id": "b0", "output_len": 2}
+--   param step_reward_gamma=0.5
+--   param method=mean
+--   expect {"rollout_id": "a", "call_id": "a0", "value": 0.125} {"rollout_id": "a", "call_id": "a1", "value": -1.375}
+--     {"rollout_id": "b", "call_id": "b0", "value": -0.375} {"rollout_id": "b", "call_id": "b1", "value": 1.625}
+-- @test over the deviation 1.25 of four calls
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1}
+--     {"rollout_id": "a", "group_id": "g", "value": 2, "call_id": "a0"}
+--     {"rollout_id": "b", "group_id": "g", "value": 0}
+--     {"rollout_id": "b", "group_id": "g", "value": 4, "call_id": "b1"}
+--   calls {"call_id": "a0", "rollout_id": "a", "call_index": 0, "output_len": 2}
+--     {"call_id": "a1", "rollout_id": "a", "call_index": 1, "parent_call_id": "a0", "output_len": 1}
+--     {"call_id": "b0", "rollout_id": "b", "call_index": 0, "output_len": 1}
+--     {"call_id": "b1", "rollout_id": "b", "call_index": 1, "parent_call_id": "b0", "output_len": 2}
+--   param step_reward_gamma=0.5
+--   expect {"rollout_id": "a", "call_id": "a0", "value": 0.0999999200001}
+--     {"rollout_id": "a", "call_id": "a1", "value": -1.09999912}
+--     {"rollout_id": "b", "call_id": "b0", "value": -0.29999976}
+--     {"rollout_id": "b", "call_id": "b1", "value": 1.29999896}
+-- @test an unknown method
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1}
+--     {"rollout_id": "a", "group_id": "g", "value": 2, "call_id": "a0"}
+--     {"rollout_id": "b", "group_id": "g", "value": 0}
+--     {"rollout_id": "b", "group_id": "g", "value": 4, "call_id": "b1"}
+--   calls {"call_id": "a0", "rollout_id": "a", "call_index": 0, "output_len": 2}
+--     {"call_id": "a1", "rollout_id": "a", "call_index": 1, "parent_call_id": "a0", "output_len": 1}
+--     {"call_id": "b0", "rollout_id": "b", "call_index": 0, "output_len": 1}
+--     {"call_id": "b1", "rollout_id": "b", "call_index": 1, "parent_call_id": "b0", "output_len": 2}
+--   param method=median
+--   error method must be mean_std, mean or none, not median
 WITH rewarded AS (
     SELECT
         path.run_id, path.step, path.rollout_id, path.call_id, path.call_index, path.turn_index, path.trajectory_id,

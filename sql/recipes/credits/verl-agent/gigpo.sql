@@ -7,11 +7,32 @@
 --   step return - mean over the calls of the group that saw the same state; a trajectory alone in its group: A_episode
 --   = R
 -- @source verl-agent (gigpo)
+-- @differs gigpo gives 0 to the only trajectory of a group; roll/gigpo lets long trajectories weigh more. States are
+--   compared for equality; verl-agent can also match similar ones
 -- @param gamma double = 1 : discount of one step in the step return
 -- @param step_advantage_w double = 1 : weight of the step advantage
 -- @param mode string = mean_norm : mean_norm subtracts the mean, mean_std_norm also divides by std + 1e-6
 -- @check mode must be mean_norm or mean_std_norm, not {mode}
 --   SELECT $mode AS mode WHERE $mode NOT IN ('mean_norm', 'mean_std_norm')
+-- @test the only trajectory of a group keeps its return
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1}
+--     {"rollout_id": "a", "group_id": "g", "value": 2, "call_id": "a0"}
+--     {"rollout_id": "b", "group_id": "g", "value": 0}
+--     {"rollout_id": "b", "group_id": "g", "value": 4, "call_id": "b1"}
+--     {"rollout_id": "c", "group_id": "h", "value": 5}
+--   calls {"call_id": "a0", "rollout_id": "a", "call_index": 0, "output_len": 2}
+--     {"call_id": "a1", "rollout_id": "a", "call_index": 1, "parent_call_id": "a0", "output_len": 1}
+--     {"call_id": "b0", "rollout_id": "b", "call_index": 0, "output_len": 1}
+--     {"call_id": "b1", "rollout_id": "b", "call_index": 1, "parent_call_id": "b0", "output_len": 2}
+--     {"call_id": "c0", "rollout_id": "c", "call_index": 0, "output_len": 1}
+--   environment_records {"record_id": "1", "rollout_id": "a", "delivered_call_id": "a0", "state_digest": "s"}
+--     {"record_id": "2", "rollout_id": "b", "delivered_call_id": "b0", "state_digest": "s"}
+--     {"record_id": "3", "rollout_id": "a", "call_id": "a0", "state_digest": "t"}
+--     {"record_id": "4", "rollout_id": "b", "delivered_call_id": "b1", "state_digest": "u"}
+--   param gamma=0.5
+--   expect {"rollout_id": "a", "call_id": "a0", "value": -0.25} {"rollout_id": "a", "call_id": "a1", "value": -0.5}
+--     {"rollout_id": "b", "call_id": "b0", "value": 0.25} {"rollout_id": "b", "call_id": "b1", "value": 0.5}
+--     {"rollout_id": "c", "call_id": "c0", "value": 5.0}
 WITH rewarded AS (
     SELECT
         path.run_id, path.step, path.rollout_id, path.call_id, path.call_index, path.turn_index, path.trajectory_id,

@@ -5,10 +5,13 @@
 -- @formula A_t = G_t - sum(G_t * W_t) / (sum(W_t) + 1e-8) over the trajectories of the group; W_t = cumulative sum of 1
 --   - 2 * pi_t + sum(pi^2); a singleton keeps its return
 -- @source verl, optimal_token_baseline in verl/trainer/ppo/core_algos.py
+-- @differs tir_optimal_token_baseline compares by the number among the trained tokens
 -- @param logprob_signal string = trainer_logprob : signal with the policy's logprob of each token
 -- @param squares_signal string = sum_pi_squared : signal with the sum of the squared probabilities of the vocabulary
 -- @param producer string = null : producer of the signals; null = the only one
 -- @param handle_zero_tail boolean = true : whether the baseline is 0 where only the longest trajectory has tokens
+-- @param token_rewards string = null : signal whose values are added to the rewards of tokens; null = none
+-- @param outcome_weight double = 1 : what the rewards of rollouts and calls are multiplied with
 -- @check there is no signal {name}: import it into token_signals
 --   SELECT $logprob_signal AS name
 --   FROM (
@@ -41,6 +44,32 @@
 --   HAVING count(*) > 1
 --   ORDER BY run_id, call_id
 --   LIMIT 1
+-- @check there is no signal {name}: import it into token_signals
+--   SELECT $token_rewards AS name
+--   FROM (
+--     SELECT count(*) AS found
+--     FROM token_signals
+--     WHERE name = $token_rewards AND ($producer IS NULL OR producer = $producer)
+--   )
+--   WHERE $token_rewards IS NOT NULL AND found = 0
+-- @check call {call_id} has several signals {name}: name one with the parameter producer
+--   SELECT call_id, $token_rewards AS name
+--   FROM token_signals
+--   WHERE name = $token_rewards AND ($producer IS NULL OR producer = $producer)
+--   GROUP BY run_id, call_id
+--   HAVING count(*) > 1
+--   ORDER BY run_id, call_id
+--   LIMIT 1
+-- @test equal probabilities: the mean return, and nothing beyond the second longest
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1} {"rollout_id": "b", "group_id": "g", "value": 0}
+--   calls {"call_id": "a0", "rollout_id": "a", "call_index": 0, "output_len": 3}
+--     {"call_id": "b0", "rollout_id": "b", "call_index": 0, "output_len": 2}
+--   token_signals {"rollout_id": "a", "call_id": "a0", "name": "trainer_logprob", "values": [-1, -1, -1]}
+--     {"rollout_id": "b", "call_id": "b0", "name": "trainer_logprob", "values": [-1, -1]}
+--     {"rollout_id": "a", "call_id": "a0", "name": "sum_pi_squared", "values": [0.5, 0.5, 0.5]}
+--     {"rollout_id": "b", "call_id": "b0", "name": "sum_pi_squared", "values": [0.5, 0.5]}
+--   expect {"rollout_id": "a", "call_id": "a0", "token_values": [0.5, 0.5, 1.0]}
+--     {"rollout_id": "b", "call_id": "b0", "token_values": [-0.5, -0.5]}
 WITH rewarded AS (
     SELECT
         path.*,
@@ -62,40 +91,87 @@ WITH rewarded AS (
     LEFT JOIN (SELECT run_id, call_id, value FROM reward WHERE call_id IS NOT NULL) AS own
         ON own.run_id = path.run_id AND own.call_id = path.call_id
 ),
-pairs AS (
+listed AS (
+    SELECT DISTINCT run_id, call_id, 0 AS place, CAST(NULL AS DOUBLE[]) AS numbers
+    FROM calls
+    UNION ALL
     SELECT
-        run_id, call_id, name,
-        "values" AS first_numbers,
-        lead("values") OVER (PARTITION BY run_id, call_id ORDER BY name <> $logprob_signal) AS second_numbers
+        run_id,
+        call_id,
+        CASE
+            WHEN name = $logprob_signal THEN 1
+            WHEN name = $squares_signal THEN 2
+            WHEN name = $token_rewards THEN 3
+        END AS place,
+        "values" AS numbers
     FROM token_signals
-    WHERE (name = $logprob_signal OR name = $squares_signal)
-        AND ($producer IS NULL OR producer = $producer)
+    WHERE ($producer IS NULL OR producer = $producer)
+        AND (
+            name = $logprob_signal
+            OR name = $squares_signal
+            OR name = $token_rewards
+        )
+),
+ordered AS (
+    -- Side by side by sorting, so that no list waits in memory for its partner.
+    SELECT
+        run_id,
+        call_id,
+        place,
+        lead(place, 1) OVER calls AS place_1,
+        lead(numbers, 1) OVER calls AS numbers_1,
+        lead(place, 2) OVER calls AS place_2,
+        lead(numbers, 2) OVER calls AS numbers_2,
+        lead(place, 3) OVER calls AS place_3,
+        lead(numbers, 3) OVER calls AS numbers_3
+    FROM listed
+    WINDOW calls AS (PARTITION BY run_id, call_id ORDER BY place)
+),
+signals AS (
+    SELECT
+        run_id,
+        call_id,
+        CASE WHEN place_1 = 1 THEN numbers_1 END AS logprobs,
+        CASE
+            WHEN place_1 = 2 THEN numbers_1
+            WHEN place_2 = 2 THEN numbers_2
+        END AS pi_squared,
+        CASE
+            WHEN place_1 = 3 THEN numbers_1
+            WHEN place_2 = 3 THEN numbers_2
+            WHEN place_3 = 3 THEN numbers_3
+        END AS token_rewards
+    FROM ordered
+    WHERE place = 0
 ),
 squared AS (
-    SELECT rewarded.*, pair.first_numbers AS logprobs, pair.second_numbers AS pi_squared
+    SELECT rewarded.*, signal.logprobs, signal.pi_squared, signal.token_rewards
     FROM rewarded
-    LEFT JOIN (SELECT * FROM pairs WHERE name = $logprob_signal) AS pair
-        ON pair.run_id = rewarded.run_id AND pair.call_id = rewarded.call_id
+    LEFT JOIN signals AS signal ON signal.run_id = rewarded.run_id AND signal.call_id = rewarded.call_id
 ),
 placed AS (
     SELECT
         *,
         token_sum(
-            place_reward(outcome, token_mask, call_id)
+            place_reward($outcome_weight * outcome, token_mask, call_id)
                 OVER (PARTITION BY run_id, rollout_id, trajectory_id ORDER BY call_index, call_id),
-            place_reward(earned, token_mask, call_id, at => 'call')
+            place_reward($outcome_weight * earned, token_mask, call_id, at => 'call')
                 OVER (PARTITION BY run_id, rollout_id, trajectory_id ORDER BY call_index, call_id),
             call_id
-        ) AS rewards
+        ) AS due
     FROM squared
 ),
-grouped AS (
-    SELECT placed.*, member.group_key
+paid AS (
+    SELECT *, CASE WHEN $token_rewards IS NULL THEN due ELSE token_sum(due, token_rewards, call_id) END AS rewards
     FROM placed
+),
+grouped AS (
+    SELECT paid.*, member.group_key
+    FROM paid
     JOIN (
         SELECT DISTINCT run_id, rollout_id, CAST($group_key AS VARCHAR) AS group_key FROM reward
     ) AS member
-        ON member.run_id = placed.run_id AND member.rollout_id = placed.rollout_id
+        ON member.run_id = paid.run_id AND member.rollout_id = paid.rollout_id
 )
 SELECT
     run_id,

@@ -5,6 +5,25 @@
 -- @formula a = r - mean over the trajectories of the group; (a - m) / sqrt(var + 1e-8), m and var over the trained
 --   tokens of the step, sample variance, n + 1e-8 in means; a = r for a singleton
 -- @source verl, compute_reinforce_plus_plus_baseline_outcome_advantage in verl/trainer/ppo/core_algos.py
+-- @differs reinforce_plus_plus_baseline gives 0 to a singleton before whitening; openrlhf and nemo-rl whiten with the
+--   population variance; slime does not whiten
+-- @test one of four wins
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1} {"rollout_id": "b", "group_id": "g", "value": 0}
+--     {"rollout_id": "c", "group_id": "g", "value": 0} {"rollout_id": "d", "group_id": "g", "value": 0}
+--   calls {"call_id": "a", "rollout_id": "a", "call_index": 0, "output_len": 200}
+--     {"call_id": "b", "rollout_id": "b", "call_index": 0, "output_len": 400}
+--     {"call_id": "c", "rollout_id": "c", "call_index": 0, "output_len": 100}
+--     {"call_id": "d", "rollout_id": "d", "call_index": 0, "output_len": 300}
+--   expect {"rollout_id": "a", "call_id": "a", "value": 1.99899968748}
+--     {"rollout_id": "b", "call_id": "b", "value": -0.499749921871}
+--     {"rollout_id": "c", "call_id": "c", "value": -0.499749921871}
+--     {"rollout_id": "d", "call_id": "d", "value": -0.499749921871}
+-- @test alone in their groups, rewards are whitened as they are
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1} {"rollout_id": "b", "group_id": "h", "value": 3}
+--   calls {"call_id": "a", "rollout_id": "a", "call_index": 0, "output_len": 1}
+--     {"call_id": "b", "rollout_id": "b", "call_index": 0, "output_len": 1}
+--   expect {"rollout_id": "a", "call_id": "a", "value": -0.707106774115}
+--     {"rollout_id": "b", "call_id": "b", "value": 0.707106788258}
 WITH rewarded AS (
     SELECT
         path.run_id, path.step, path.rollout_id, path.call_id, path.call_index, path.turn_index, path.trajectory_id,

@@ -2,6 +2,7 @@
 -- @doc Importance weights as in verl's rollout correction, by token or by trajectory.
 -- @formula w = min(exp(d), threshold); with a threshold lower_upper 0 outside; normalized: over their mean in the step
 -- @source verl/trainer/ppo/rollout_corr_helper.py
+-- @differs importance_weights has the geometric mean, clipping and a veto too
 -- @param rollout_is string = token : token or sequence
 -- @param rollout_is_threshold string = 2.0 : an upper bound, or lower_upper as in 0.5_2.0
 -- @param rollout_is_batch_normalize boolean = false : whether the weights of a step are divided by their mean
@@ -23,13 +24,33 @@
 --   HAVING count(*) > 1
 --   ORDER BY run_id, call_id
 --   LIMIT 1
+-- @test ratios 2 and 1/4, truncated
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1}
+--   calls {"call_id": "a0", "rollout_id": "a", "call_index": 0, "output_logprobs": [-1, -1], "output_len": 2}
+--     {"call_id": "a1", "rollout_id": "a", "call_index": 1, "parent_call_id": "a0", "output_logprobs": [-1], "output_len": 1}
+--   token_signals {"rollout_id": "a", "call_id": "a0", "name": "trainer_logprob", "values": [-0.3068528194400547, null]}
+--     {"rollout_id": "a", "call_id": "a1", "name": "trainer_logprob", "values": [-2.386294361119891]}
+--   param rollout_is_threshold=1.5
+--   expect {"rollout_id": "a", "call_id": "a0", "token_values": [1.5, null]}
+--     {"rollout_id": "a", "call_id": "a1", "token_values": [0.25]}
+-- @test over their mean 1.125
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1}
+--   calls {"call_id": "a0", "rollout_id": "a", "call_index": 0, "output_logprobs": [-1, -1], "output_len": 2}
+--     {"call_id": "a1", "rollout_id": "a", "call_index": 1, "parent_call_id": "a0", "output_logprobs": [-1], "output_len": 1}
+--   token_signals {"rollout_id": "a", "call_id": "a0", "name": "trainer_logprob", "values": [-0.3068528194400547, null]}
+--     {"rollout_id": "a", "call_id": "a1", "name": "trainer_logprob", "values": [-2.386294361119891]}
+--   param rollout_is_batch_normalize=true
+--   expect {"rollout_id": "a", "call_id": "a0", "token_values": [1.7777777777777777, null]}
+--     {"rollout_id": "a", "call_id": "a1", "token_values": [0.2222222222222222]}
 WITH listed AS (
     SELECT run_id, call_id, 0 AS place, "values" AS numbers
     FROM token_signals
     WHERE name = $logprob_signal AND ($producer IS NULL OR producer = $producer)
     UNION ALL
-    SELECT run_id, call_id, 1 AS place, CAST(output_logprobs AS DOUBLE[]) AS numbers
-    FROM calls
+    SELECT call.run_id, call.call_id, 1 AS place, CAST(call.output_logprobs AS DOUBLE[]) AS numbers
+    FROM calls AS call
+    JOIN (SELECT run_id, call_id FROM trajectories) AS path
+        ON path.run_id = call.run_id AND path.call_id = call.call_id
 ),
 pairs AS (
     -- Side by side by sorting, so that no list waits in memory for its partner.
