@@ -1,0 +1,11 @@
+-- Runs of a trainer row's trained tokens that name a call's output.
+SELECT
+    run_id, build_id, step, epoch, optimizer_step, micro_batch, rank, row_index,
+    span['rollout_id'] AS rollout_id, span['call_id'] AS call_id, span['start'] AS start, span['length'] AS length,
+    span['row_start'] AS row_start
+FROM (
+    SELECT
+        run_id, build_id, step, epoch, optimizer_step, micro_batch, rank, row_index,
+        unnest(trained_spans(segments, action_mask)) AS span
+    FROM samples
+)
