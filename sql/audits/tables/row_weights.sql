@@ -1,4 +1,4 @@
--- What each rollout of each trainer row trains and weighs: narrow rows, made once for all that pack/weight asks.
+-- What each rollout of each trainer row trains and weighs.
 WITH narrow AS (
     SELECT
         run_id, build_id, step, epoch, optimizer_step, micro_batch, rank, row_index, rollout_id,
