@@ -8,6 +8,7 @@
 -- @param lam double = 1 : weight of later differences
 -- @param observations string = carry : tokens that do not train: carry (no steps) or zero (steps without reward and value)
 -- @param lam_alpha double = null : length-adaptive lambda, 1 - 1 / (lam_alpha * tokens), in the place of lam; null = none
+-- @param output string = advantage : advantage, or return (the advantage plus the value, what a critic learns)
 -- @param token_rewards string = null : signal whose values are added to the rewards of tokens; null = none
 -- @param outcome_weight double = 1 : what the rewards of rollouts and calls are multiplied with
 -- @param value_signal string = value : signal with the critic's value of each token
@@ -55,6 +56,18 @@
 --   param lam=0.5
 --   expect {"rollout_id": "a", "call_id": "a0", "token_values": [0.125, 0.5]}
 --     {"rollout_id": "a", "call_id": "a1", "token_values": [0.0]}
+-- @test returns: the advantage plus the value
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1}
+--     {"rollout_id": "a", "group_id": "g", "value": 2, "call_id": "a0"}
+--   calls {"call_id": "a0", "rollout_id": "a", "call_index": 0, "prompt_token_ids": [1], "output_token_ids": [7, 7]}
+--     {"call_id": "a1", "rollout_id": "a", "call_index": 1, "parent_call_id": "a0", "prompt_token_ids": [1, 7, 7, 9], "output_token_ids": [7]}
+--   token_signals {"rollout_id": "a", "call_id": "a0", "name": "value", "values": [1, 2]}
+--     {"rollout_id": "a", "call_id": "a1", "name": "value", "values": [1]}
+--   param gamma=0.5
+--   param lam=0.5
+--   param output=return
+--   expect {"rollout_id": "a", "call_id": "a0", "token_values": [1.125, 2.5]}
+--     {"rollout_id": "a", "call_id": "a1", "token_values": [1.0]}
 -- @test an observation as a step without value
 --   reward {"rollout_id": "a", "group_id": "g", "value": 1}
 --     {"rollout_id": "a", "group_id": "g", "value": 2, "call_id": "a0"}
@@ -157,12 +170,13 @@ SELECT
     run_id,
     rollout_id,
     call_id,
-    'advantage' AS quantity,
+    $output AS quantity,
     'token' AS level,
     CAST(NULL AS DOUBLE) AS value,
     gae(
         rewards, critic, token_mask, call_id, gap_len,
-        gamma => $gamma, lam => $lam, lam_alpha => $lam_alpha, observations => $observations
+        gamma => $gamma, lam => $lam, lam_alpha => $lam_alpha,
+        output => $output, observations => $observations
     )
         OVER (PARTITION BY run_id, rollout_id, trajectory_id ORDER BY call_index, call_id) AS token_values
 FROM paid
