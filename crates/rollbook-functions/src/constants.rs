@@ -26,21 +26,35 @@ pub(crate) struct Constants {
 impl Constants {
     /// Reads the constant arguments of a window call; `first` is the position of the first of them.
     pub(crate) fn of_call(function: &'static Function, first: usize, args: &PartitionEvaluatorArgs) -> Result<Self> {
-        let Some(batch) = NO_COLUMNS.as_ref() else {
-            return internal_err!("no batch without columns");
-        };
+        let positions = first..args.input_exprs().len();
+        let given = positions.map(|position| constant(function, position, expr_of(args, position)));
+        let given = given.collect::<Result<_>>()?;
+        Self::new(function, first, given)
+    }
+
+    /// Reads the constant arguments of a window call some of whose arguments are columns.
+    pub(crate) fn beside_columns(
+        function: &'static Function,
+        is_column: impl Fn(usize) -> bool,
+        args: &PartitionEvaluatorArgs,
+    ) -> Result<Self> {
         let mut given = Vec::new();
-        for (position, expr) in args.input_exprs().iter().enumerate().skip(first) {
-            let value = match expr.evaluate(batch) {
-                Ok(ColumnarValue::Scalar(value)) => Some(value),
-                Ok(ColumnarValue::Array(array)) => ScalarValue::try_from_array(&array, 0).ok(),
-                Err(_) => None,
-            };
-            let Some(value) = value else {
-                let name = function.params.get(position).map_or("?", |param| param.name);
-                return plan_err!("{}: {name} must be a constant, not {expr}", function.name);
-            };
-            given.push(value);
+        for position in 0..args.input_exprs().len() {
+            given.push(if is_column(position) {
+                ScalarValue::Null
+            } else {
+                constant(function, position, expr_of(args, position))?
+            });
+        }
+        Self::new(function, 0, given)
+    }
+
+    /// Reads the constant arguments of an aggregate; `first` is the position of the first of them.
+    pub(crate) fn of_aggregate(function: &'static Function, first: usize, args: &AccumulatorArgs) -> Result<Self> {
+        let mut given = Vec::new();
+        for (position, expr) in args.exprs.iter().enumerate().skip(first) {
+            let value = NO_COLUMNS.as_ref().and_then(|batch| expr.evaluate(batch).ok());
+            given.push(constant(function, position, (value, expr.to_string()))?);
         }
         Self::new(function, first, given)
     }
@@ -117,15 +131,38 @@ impl Constants {
         Ok(value)
     }
 
-    /// Returns which of the words an argument is.
+    /// Returns which of the words an argument is; `NULL` is the word `'null'`.
     pub(crate) fn choice<T: Copy>(&self, name: &str, choices: &[(&str, T)]) -> Result<T> {
         let value = self.value(name, &DataType::Utf8)?;
-        let word = value.try_as_str().flatten().unwrap_or("NULL");
+        let word = value.try_as_str().flatten().unwrap_or("null");
         if let Some((_, choice)) = choices.iter().find(|(known, _)| *known == word) {
             return Ok(*choice);
         }
         let known: Vec<String> = choices.iter().map(|(known, _)| format!("'{known}'")).collect();
         let known = known.join(", ");
         plan_err!("{}: {name} must be one of {known}, not {word}", self.function.name)
+    }
+}
+
+/// What an argument evaluates to where there is no column, and its text.
+type Evaluated = (Option<ColumnarValue>, String);
+
+fn expr_of(args: &PartitionEvaluatorArgs, position: usize) -> Evaluated {
+    let expr = args.input_exprs().get(position);
+    let value = expr.zip(NO_COLUMNS.as_ref()).and_then(|(expr, batch)| expr.evaluate(batch).ok());
+    (value, expr.map(ToString::to_string).unwrap_or_default())
+}
+
+/// Returns the value of the argument at a position, which must not depend on a column.
+fn constant(function: &Function, position: usize, (value, text): Evaluated) -> Result<ScalarValue> {
+    let value = match value {
+        Some(ColumnarValue::Scalar(value)) => Some(value),
+        Some(ColumnarValue::Array(array)) => ScalarValue::try_from_array(&array, 0).ok(),
+        None => None,
+    };
+    let name = function.params.get(position).map_or("?", |param| param.name);
+    match value {
+        Some(value) => Ok(value),
+        None => plan_err!("{}: {name} must be a constant, not {text}", function.name),
     }
 }

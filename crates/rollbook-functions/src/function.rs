@@ -6,7 +6,7 @@ use std::sync::Arc;
 use datafusion_common::{Result, ScalarValue, internal_err};
 use datafusion_expr::{AggregateUDF, DocSection, Documentation, ScalarUDF, WindowUDF};
 
-use crate::{credit, exact, lineage, off_policy, packing, token_credit, tokens};
+use crate::{credit, evaluation, exact, lineage, off_policy, packing, token_credit, tokens};
 
 /// One argument of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,7 +15,8 @@ pub struct Param {
     pub name: &'static str,
     /// SQL type, for people.
     pub type_name: &'static str,
-    /// SQL literal that stands in when the argument is omitted; `None` where it must be given. Arguments with a default are constants.
+    /// SQL literal that stands in when the argument is omitted; `None` where it must be given. Arguments with a default are constants,
+    /// unless they say that they may be columns.
     pub default: Option<&'static str>,
     /// One sentence.
     pub doc: &'static str,
@@ -152,6 +153,17 @@ const FUNCTIONS: &[&Function] = &[
     &credit::GRPO,
     &credit::DR_GRPO,
     &credit::RLOO,
+    &credit::OPO,
+    &credit::MAXRL,
+    &credit::GRPO_PASSK,
+    &credit::REMAX,
+    &credit::RAE,
+    &credit::RUNNING_NORM,
+    &credit::ROLLOUT_COUNT,
+    &credit::ROLLOUT_SUM,
+    &credit::ROLLOUT_MEAN,
+    &credit::ROLLOUT_STD,
+    &credit::ROLLOUT_RANK,
     &token_credit::TOKEN_MASK,
     &token_credit::PLACE_REWARD,
     &token_credit::TOKEN_RETURNS,
@@ -169,6 +181,11 @@ const FUNCTIONS: &[&Function] = &[
     &off_policy::IMPORTANCE_WEIGHTS,
     &off_policy::REJECTION_MASK,
     &off_policy::ROLLOUT_CORRECTION_METRICS,
+    &evaluation::PASS_AT_K,
+    &evaluation::PASS_AT_K_INTERVAL,
+    &evaluation::PASS_HAT_K,
+    &evaluation::PASS_HAT_K_INTERVAL,
+    &evaluation::MEAN_INTERVAL,
     &packing::PACK,
     &lineage::CHAIN_ROOT,
     &lineage::CHAIN_INDEX,

@@ -1,4 +1,5 @@
-//! The SQL functions of Rollbook: token lists, credit windows, token credit, off-policy correction, packing, call chains and exact sums.
+//! The SQL functions of Rollbook: token lists, credit windows, token credit, off-policy correction, evaluation, packing, call chains and
+//! exact sums.
 //!
 //! A function is one folder, `src/<family>/<name>/`, with its definition, its code and its `.slt`; one line in the list of its family makes
 //! it known. [`functions`] lists them all in the order of the documentation. They are ordinary `DataFusion` functions that read no table, so
@@ -12,6 +13,7 @@ mod call_window;
 mod constants;
 mod credit;
 mod double_double;
+mod evaluation;
 mod exact;
 mod function;
 mod lineage;
@@ -25,4 +27,5 @@ mod tokens;
 #[cfg(test)]
 mod tests;
 
+pub use credit::{GroupWindow, Groups, evaluate_groups};
 pub use function::{Function, Kind, Param, aggregate_udfs, functions, scalar_udfs, window_udfs};

@@ -67,6 +67,6 @@ fn syntax_shows_defaults() {
     assert_eq!(
         dr_grpo.syntax(),
         "dr_grpo(value, rollout_id, singleton => 'zero', zero_variance => 'zero', missing => 'skip', nan => 'error', \
-         group_size => NULL, incomplete => 'keep') OVER (…)"
+         group_size => NULL, incomplete => 'keep', votes => 1) OVER (…)"
     );
 }

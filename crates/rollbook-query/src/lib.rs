@@ -11,6 +11,7 @@ mod error;
 pub mod export;
 #[cfg(test)]
 mod fixture;
+mod grouped;
 pub mod ingest;
 mod provider;
 pub mod recipe;

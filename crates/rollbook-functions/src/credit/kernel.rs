@@ -6,143 +6,264 @@
     reason = "equal values are told from nearly equal ones, and no group has 2^53 members"
 )]
 
-use super::rule::{Fallback, Incomplete, Rule, Scale};
-use crate::exact::{Superaccumulator, scale};
+use super::ordered::{moving_average, running};
+use super::rank::ranks;
+use super::rule::{Fallback, Gate, Incomplete, Method, Nonpositive, Rule, Scale};
+use super::spread::{Counted, all_equal, exponent};
+use crate::exact::{scale, total};
+
+/// Stands for a credit that is null; no credit is NaN.
+pub(super) const NULL: f64 = f64::NAN;
 
 /// Why a group has no credits.
 #[derive(Debug, PartialEq)]
 pub(super) enum Fault {
     /// It has fewer members than it should.
     Incomplete { members: usize, group_size: u64 },
+    /// It has one member, and that is not allowed.
+    Singleton { member: usize },
+    /// None of its members is the greedy one.
+    NoGreedy,
     /// The credit of a member is no double.
     Overflow { member: usize },
 }
 
-/// Returns the credit of each member, in the order of `values`; all values are finite.
-pub(super) fn credits(values: &[f64], rule: &Rule) -> Result<Vec<Option<f64>>, Fault> {
-    let same = |fallback: Fallback| {
-        let credits = values.iter().map(|value| match fallback {
-            Fallback::Zero => Some(0.0),
-            Fallback::Value => Some(*value),
-            Fallback::Null => None,
-        });
-        Ok(credits.collect())
+/// The members of one group; all values are finite. Lists are empty where the call has no such argument.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Group<'a> {
+    pub(super) members: Counted<'a>,
+    pub(super) weights: &'a [f64],
+    pub(super) marks: &'a [bool],
+    pub(super) positions: &'a [i64],
+}
+
+/// What a group's rows get.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Outcome {
+    /// Each the credit of its member, which stands in the list; rows without a member get null.
+    Each,
+    /// All the same, rows without a member too.
+    All(f64),
+}
+
+/// Computes the credit of each member into `credits`, which is empty, in the order of the values; [`NULL`] is null.
+pub(super) fn credits(group: Group, rule: &Rule, credits: &mut Vec<f64>) -> Result<Outcome, Fault> {
+    if let Some(gate) = &rule.gate
+        && let Some(fallback) = shut(group, gate)?
+    {
+        let values = group.members.values.iter();
+        credits.extend(values.map(|value| match fallback {
+            Fallback::Value => *value,
+            Fallback::UnitStd { eps } => value / (1.0 + eps),
+            Fallback::Zero => 0.0,
+            Fallback::Null | Fallback::Error => NULL,
+        }));
+        return Ok(Outcome::Each);
+    }
+    let outcome = match rule.method {
+        Method::Count => return Ok(Outcome::All(group.members.values.len() as f64)),
+        Method::Sum | Method::Mean | Method::Std { .. } => Outcome::All(statistic(group, rule.method)),
+        Method::MovingAverage { decay, initial } => moving_average(group, decay, initial, credits),
+        Method::Running { ddof, eps } => running(group, ddof, eps, credits),
+        Method::Rank { ties, unit } => ranks(group.members.values, ties, unit, credits),
+        Method::Greedy { no_greedy } => greedy(group, no_greedy, credits)?,
+        Method::Relative { .. } | Method::Weighted | Method::OverMean { .. } | Method::Best { .. } => {
+            relative(group, rule.method, credits);
+            Outcome::Each
+        }
     };
-    if let Some(group_size) = rule.group_size.filter(|size| (values.len() as u64) < *size) {
-        match rule.incomplete {
+    match outcome {
+        Outcome::All(value) if value.is_infinite() => Err(Fault::Overflow { member: 0 }),
+        Outcome::All(value) => Ok(Outcome::All(value)),
+        Outcome::Each => match credits.iter().position(|credit| credit.is_infinite()) {
+            Some(member) => Err(Fault::Overflow { member }),
+            None => Ok(outcome),
+        },
+    }
+}
+
+/// Returns what all members get where the group is not compared.
+fn shut(group: Group, gate: &Gate) -> Result<Option<Fallback>, Fault> {
+    let values = group.members.values;
+    if let Some(group_size) = gate.group_size.filter(|size| (values.len() as u64) < *size) {
+        match gate.incomplete {
             Incomplete::Keep => {}
-            Incomplete::Null => return same(Fallback::Null),
-            Incomplete::Error => {
-                return Err(Fault::Incomplete { members: values.len(), group_size });
-            }
+            Incomplete::Null => return Ok(Some(Fallback::Null)),
+            Incomplete::Error => return Err(Fault::Incomplete { members: values.len(), group_size }),
         }
     }
-    if values.len() < 2 {
-        return same(rule.singleton);
+    if values.len() == 1 && group.members.count() == 1.0 {
+        return match gate.singleton {
+            Fallback::Error => Err(Fault::Singleton { member: 0 }),
+            singleton => Ok(Some(singleton)),
+        };
     }
     // Compared, not computed: the mean of equal values may differ from them by a rounding.
-    if values.windows(2).all(|pair| pair[0] == pair[1]) {
-        return same(rule.zero_variance);
-    }
-    let credits = Group::new(values).credits(rule);
-    match credits.iter().position(|credit| !credit.is_finite()) {
-        Some(member) => Err(Fault::Overflow { member }),
-        None => Ok(credits.into_iter().map(Some).collect()),
-    }
+    Ok(all_equal(values).then_some(gate.zero_variance))
 }
 
-/// A group of at least two members with at least two values, scaled by a power of two so that squares neither overflow nor vanish.
-struct Group {
-    values: Vec<f64>,
-    exponent: i32,
-    mean: f64,
+/// Values scaled by a power of two, so that squares neither overflow nor vanish.
+pub(super) struct Scaled {
+    pub(super) values: Vec<f64>,
+    pub(super) exponent: i32,
 }
 
-impl Group {
-    fn new(values: &[f64]) -> Self {
-        // Adding 0.0 makes -0.0 the 0.0 that it equals.
+impl Scaled {
+    pub(super) fn new(values: &[f64]) -> Self {
         let largest = values.iter().fold(0.0, |largest: f64, value| largest.max(value.abs()));
-        let exponent = exponent(largest);
-        let values: Vec<f64> = values.iter().map(|value| scale(*value, -exponent) + 0.0).collect();
-        let mean = mean(&values);
-        Self { values, exponent, mean }
+        let exponent = if largest == 0.0 { 0 } else { exponent(largest) };
+        Self { values: values.iter().map(|value| scale(*value, -exponent)).collect(), exponent }
     }
 
-    fn credits(&self, rule: &Rule) -> Vec<f64> {
-        let n = self.values.len() as f64;
-        let differences = self.values.iter().map(|value| {
-            let difference = value - self.mean;
-            // r - mean of the others = n / (n - 1) * (r - mean).
-            if rule.leave_one_out { n * difference / (n - 1.0) } else { difference }
-        });
-        match rule.scale {
-            Scale::None => differences.map(|difference| scale(difference, self.exponent)).collect(),
-            Scale::Std { ddof, eps } if rule.leave_one_out => {
-                let spreads = self.spreads_of_others(ddof);
-                differences.zip(spreads).map(|(difference, spread)| self.divided(difference, spread, eps)).collect()
-            }
-            Scale::Std { ddof, eps } => {
-                let spread = spread(&self.values, ddof);
-                differences.map(|difference| self.divided(difference, spread, eps)).collect()
-            }
-        }
+    /// Returns a scaled number as it is.
+    pub(super) fn back(&self, value: f64) -> f64 {
+        scale(value, self.exponent)
     }
 
-    /// Returns a difference over its spread. A spread of 0 beside a difference, which only leaving one out can give, divides nothing.
-    fn divided(&self, difference: f64, spread: f64, eps: f64) -> f64 {
-        if spread == 0.0 {
-            return scale(difference, self.exponent);
-        }
-        // eps has the unit of the values; whichever side is scaled, nothing overflows.
+    /// Returns a scaled difference over a scaled divisor and `eps`, which has the unit of the values.
+    pub(super) fn divided(&self, difference: f64, divisor: f64, eps: f64) -> f64 {
+        // Whichever side is scaled, nothing overflows.
         if self.exponent > 0 {
-            difference / (spread + scale(eps, -self.exponent))
+            difference / (divisor + scale(eps, -self.exponent))
         } else {
-            scale(difference, self.exponent) / (scale(spread, self.exponent) + eps)
+            self.back(difference) / (self.back(divisor) + eps)
         }
     }
+}
 
-    /// Returns, for each member, the standard deviation of the other members; 0 where they have none.
-    fn spreads_of_others(&self, ddof: u32) -> Vec<f64> {
-        let mut by_value: Vec<(f64, f64)> = Vec::new();
-        let mut sorted = self.values.clone();
-        sorted.sort_unstable_by(f64::total_cmp);
-        // Members with the same value have the same others: one computation a distinct value.
-        for (at, value) in sorted.iter().enumerate() {
-            if by_value.last().is_some_and(|(known, _)| known == value) {
-                continue;
+fn relative(group: Group, method: Method, credits: &mut Vec<f64>) {
+    let scaled = Scaled::new(group.members.values);
+    let members = Counted { values: &scaled.values, votes: group.members.votes };
+    let values = scaled.values.iter();
+    match method {
+        Method::Relative { leave_one_out, scale } => {
+            let mean = members.mean();
+            let n = members.count();
+            // r - mean of the others = n / (n - 1) * (r - mean).
+            let less = |value: &f64| if leave_one_out { n * (value - mean) / (n - 1.0) } else { value - mean };
+            match scale {
+                Scale::None => credits.extend(values.map(|value| scaled.back(less(value)))),
+                Scale::Std { ddof, eps, min_std } if leave_one_out => {
+                    let stds = members.stds_of_others(ddof);
+                    // Only leaving one out gives no spread beside a difference: then nothing is divided.
+                    let divided = |(value, std): (&f64, f64)| match scaled.back(std) <= min_std {
+                        true => scaled.back(less(value)),
+                        false => scaled.divided(less(value), std, eps),
+                    };
+                    credits.extend(values.zip(stds).map(divided));
+                }
+                Scale::Std { ddof, eps, min_std } => {
+                    let std = members.std(ddof);
+                    let has_none = scaled.back(std) <= min_std;
+                    let divided = |value| if has_none { 0.0 } else { scaled.divided(less(value), std, eps) };
+                    credits.extend(values.map(divided));
+                }
             }
-            let others: Vec<f64> = [&sorted[..at], &sorted[at + 1..]].concat();
-            by_value.push((*value, spread(&others, ddof)));
         }
-        let spread_of = |value: &f64| {
-            let found = by_value.binary_search_by(|(known, _)| known.total_cmp(value));
-            found.map_or(0.0, |at| by_value[at].1)
-        };
-        self.values.iter().map(spread_of).collect()
+        Method::Weighted => {
+            let mean = weighted_mean(&scaled.values, group.weights);
+            credits.extend(values.map(|value| scaled.back(value - mean)));
+        }
+        Method::OverMean { eps, nonpositive } => {
+            let mean = members.mean();
+            credits.extend(values.map(|value| match nonpositive {
+                Nonpositive::Zero if mean <= 0.0 => 0.0,
+                Nonpositive::Null if mean <= 0.0 => NULL,
+                _ => scaled.divided(value - mean, mean, eps),
+            }));
+        }
+        Method::Best { scale } => {
+            let gap = best_gap(members);
+            let credit = match scale {
+                Scale::Std { ddof, eps, min_std } => {
+                    let std = members.std(ddof);
+                    if scaled.back(std) <= min_std { 0.0 } else { scaled.divided(gap.over, std, eps) }
+                }
+                Scale::None => scaled.back(gap.over),
+            };
+            credits.extend(values.map(|value| if *value == gap.best { credit } else { 0.0 }));
+        }
+        _ => {}
     }
 }
 
-/// Returns the exponent that `largest` is scaled to 0.5..1 by.
-fn exponent(largest: f64) -> i32 {
-    let biased = |value: f64| i32::try_from((value.to_bits() >> 52) & 0x7ff).unwrap_or(0);
-    match biased(largest) {
-        // Subnormal: scaled into the normal range first.
-        0 => biased(scale(largest, 200)) - 1022 - 200,
-        biased => biased - 1022,
-    }
+struct Gap {
+    best: f64,
+    over: f64,
 }
 
-fn mean(values: &[f64]) -> f64 {
-    Superaccumulator::sum_of(values.iter().copied()) / values.len() as f64
+/// Returns the best value and how far it lies over the second best; 0 where they are equal.
+fn best_gap(members: Counted) -> Gap {
+    let (mut best, mut second) = (f64::NEG_INFINITY, f64::NEG_INFINITY);
+    for (value, votes) in members.iter() {
+        if value > best {
+            second = if votes > 1 { value } else { best };
+            best = value;
+        } else if value > second {
+            second = value;
+        }
+    }
+    Gap { best, over: best - second }
 }
 
-/// Returns the standard deviation; 0 where the values are equal or too few.
-fn spread(values: &[f64], ddof: u32) -> f64 {
-    let freedom = values.len() as f64 - f64::from(ddof);
-    if freedom <= 0.0 || values.windows(2).all(|pair| pair[0] == pair[1]) {
-        return 0.0;
+/// Returns `sum(w * v) / sum(w)`; [`NULL`] without weight.
+fn weighted_mean(values: &[f64], weights: &[f64]) -> f64 {
+    if weights.is_empty() {
+        return Counted { values, votes: &[] }.mean();
     }
-    let mean = mean(values);
-    let squares = values.iter().map(|value| (value - mean) * (value - mean));
-    (Superaccumulator::sum_of(squares) / freedom).sqrt()
+    let weights = Scaled::new(weights).values;
+    let sum = total(weights.iter().map(|weight| (*weight, 1)));
+    if sum == 0.0 {
+        return NULL;
+    }
+    total(weights.iter().zip(values).map(|(weight, value)| (weight * value, 1))) / sum
+}
+
+fn statistic(group: Group, method: Method) -> f64 {
+    let values = group.members.values;
+    let Some(first) = values.first() else {
+        return NULL;
+    };
+    if method == Method::Sum {
+        return total(group.members.iter());
+    }
+    let scaled = Scaled::new(values);
+    let mean = if all_equal(values) && group.weights.iter().all(|weight| *weight > 0.0) {
+        scale(*first, -scaled.exponent)
+    } else {
+        weighted_mean(&scaled.values, group.weights)
+    };
+    let Method::Std { ddof } = method else {
+        return scaled.back(mean);
+    };
+    let weights = group.weights.iter().copied().chain(std::iter::repeat(1.0));
+    let squares =
+        scaled.values.iter().zip(weights).map(|(value, weight)| (weight * (value - mean) * (value - mean), 1));
+    let count = if group.weights.is_empty() {
+        values.len() as f64
+    } else {
+        total(group.weights.iter().map(|weight| (*weight, 1)))
+    };
+    let freedom = count - f64::from(ddof);
+    if freedom > 0.0 { scaled.back((total(squares) / freedom).sqrt()) } else { NULL }
+}
+
+/// Computes the difference to the greedy members of a group, which have no credit themselves.
+fn greedy(group: Group, no_greedy: Fallback, credits: &mut Vec<f64>) -> Result<Outcome, Fault> {
+    let values = group.members.values;
+    let chosen: Vec<f64> = values.iter().zip(group.marks).filter(|(_, mark)| **mark).map(|(value, _)| *value).collect();
+    let baseline = match (chosen.first(), no_greedy) {
+        (Some(first), _) if all_equal(&chosen) => *first,
+        (Some(_), _) => {
+            let scaled = Scaled::new(&chosen);
+            scaled.back(Counted { values: &scaled.values, votes: &[] }.mean())
+        }
+        (None, _) if values.is_empty() => return Ok(Outcome::Each),
+        (None, Fallback::Value) => 0.0,
+        (None, Fallback::Error) => return Err(Fault::NoGreedy),
+        (None, _) => NULL,
+    };
+    let credit = |(value, mark): (&f64, &bool)| if *mark { NULL } else { value - baseline };
+    credits.extend(values.iter().zip(group.marks).map(credit));
+    Ok(Outcome::Each)
 }

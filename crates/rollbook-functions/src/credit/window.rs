@@ -2,23 +2,20 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Float64Array};
-use arrow::datatypes::{DataType, Field, FieldRef, Float64Type};
-use datafusion_common::{Result, exec_err, internal_err};
+use arrow::array::ArrayRef;
+use arrow::datatypes::{DataType, Field, FieldRef};
+use datafusion_common::{Result, internal_err};
 use datafusion_expr::function::{PartitionEvaluatorArgs, WindowUDFFieldArgs};
 use datafusion_expr::{
     Documentation, PartitionEvaluator, ReversedUDWF, Signature, Volatility, WindowUDF, WindowUDFImpl,
 };
 
-use super::kernel::{Fault, credits};
-use super::members::members;
-use super::rule::{Name, Rule};
-use crate::argument::{check_count, constant_types, id_type, number_type};
+use super::call::{GroupWindow, evaluate_groups, is_column};
+use super::groups::Groups;
+use super::rule::Name;
+use crate::argument::{check_count, constant_types};
 use crate::constants::Constants;
 use crate::function::Function;
-
-/// Arguments that are columns; the others are constants.
-const COLUMNS: usize = 2;
 
 /// A credit window by its plain name.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -30,19 +27,35 @@ pub(super) struct CreditWindow {
 
 impl CreditWindow {
     pub(super) fn udwf(name: Name) -> WindowUDF {
-        WindowUDF::new_from_impl(Self {
-            name,
-            signature: Signature::user_defined(Volatility::Immutable),
-            documentation: function(name).documentation(),
-        })
+        WindowUDF::new_from_impl(Self::new(name))
+    }
+
+    fn new(name: Name) -> Self {
+        let signature = Signature::user_defined(Volatility::Immutable);
+        Self { name, signature, documentation: function(name).documentation() }
+    }
+
+    pub(super) fn name(&self) -> Name {
+        self.name
     }
 }
 
-fn function(name: Name) -> &'static Function {
+pub(super) fn function(name: Name) -> &'static Function {
     match name {
         Name::Grpo => &super::GRPO,
         Name::DrGrpo => &super::DR_GRPO,
         Name::Rloo => &super::RLOO,
+        Name::Opo => &super::OPO,
+        Name::MaxRl => &super::MAXRL,
+        Name::GrpoPassK => &super::GRPO_PASSK,
+        Name::ReMax => &super::REMAX,
+        Name::Rae => &super::RAE,
+        Name::RunningNorm => &super::RUNNING_NORM,
+        Name::RolloutCount => &super::ROLLOUT_COUNT,
+        Name::RolloutSum => &super::ROLLOUT_SUM,
+        Name::RolloutMean => &super::ROLLOUT_MEAN,
+        Name::RolloutStd => &super::ROLLOUT_STD,
+        Name::RolloutRank => &super::ROLLOUT_RANK,
     }
 }
 
@@ -58,18 +71,15 @@ impl WindowUDFImpl for CreditWindow {
     fn coerce_types(&self, arg_types: &[DataType]) -> Result<Vec<DataType>> {
         let function = function(self.name);
         check_count(function, arg_types.len())?;
-        let [value, rollout_id, ..] = arg_types else {
-            return internal_err!("{} of {arg_types:?}", function.name);
-        };
-        let mut types = vec![number_type(function, 0, value)?, id_type(function, 1, rollout_id)?];
-        types.extend(constant_types(function, COLUMNS, arg_types)?);
-        Ok(types)
+        constant_types(function, 0, arg_types)
     }
 
     fn partition_evaluator(&self, args: PartitionEvaluatorArgs) -> Result<Box<dyn PartitionEvaluator>> {
         let function = function(self.name);
-        let rule = Rule::of(self.name, &Constants::of_call(function, COLUMNS, &args)?)?;
-        Ok(Box::new(CreditEvaluator { function: function.name, rule }))
+        let constants = Constants::beside_columns(function, |position| is_column(self.name, position), &args)?;
+        let arguments = args.input_exprs().len();
+        let columns = (0..arguments).filter(|position| is_column(self.name, *position)).collect();
+        Ok(Box::new(CreditEvaluator { call: GroupWindow::new(self.name, &constants)?, columns }))
     }
 
     fn field(&self, args: WindowUDFFieldArgs) -> Result<FieldRef> {
@@ -88,51 +98,35 @@ impl WindowUDFImpl for CreditWindow {
 /// Gives each row of a partition the credit of its rollout.
 #[derive(Debug)]
 pub(super) struct CreditEvaluator {
-    function: &'static str,
-    rule: Rule,
+    call: GroupWindow,
+    /// Positions of the arguments that are columns.
+    columns: Vec<usize>,
 }
 
 impl PartitionEvaluator for CreditEvaluator {
     fn evaluate_all(&mut self, values: &[ArrayRef], num_rows: usize) -> Result<ArrayRef> {
-        let [rewards, rollout_ids, ..] = values else {
-            return internal_err!("{} over {} columns", self.function, values.len());
-        };
-        let (Some(rewards), Some(rollout_ids)) =
-            (rewards.as_primitive_opt::<Float64Type>(), rollout_ids.as_string_opt::<i32>())
-        else {
-            return internal_err!("{} over {} and {}", self.function, rewards.data_type(), rollout_ids.data_type());
-        };
-        let members = members(self.function, rewards, rollout_ids, self.rule.missing, self.rule.not_a_number)?;
-        let credits = match credits(&members.values, &self.rule) {
-            Ok(credits) => credits,
-            Err(Fault::Incomplete { members: found, group_size }) => {
-                let ids = members.ids.join(", ");
-                return exec_err!("{}: a group has {found} of {group_size} members: {ids}", self.function);
-            }
-            Err(Fault::Overflow { member }) => {
-                let id = members.ids.get(member).copied().unwrap_or_default();
-                return exec_err!("{}: the credit of rollout {id:?} is beyond a double", self.function);
-            }
-        };
-        let of_row = members.of_row.iter().take(num_rows);
-        let by_row: Float64Array = of_row.map(|member| member.and_then(|at| credits[at])).collect();
-        Ok(Arc::new(by_row))
+        let columns: Vec<ArrayRef> = self.columns.iter().filter_map(|at| values.get(*at).map(Arc::clone)).collect();
+        let results = evaluate_groups(&[(self.call, columns)], &Groups::one(num_rows)?)?;
+        match results.into_iter().next() {
+            Some(result) => Ok(result),
+            None => internal_err!("a credit window gave no column"),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{Int64Array, StringArray};
+    use arrow::array::{AsArray, Float64Array, Int64Array, StringArray};
+    use arrow::datatypes::Float64Type;
     use datafusion_common::ScalarValue;
-    use proptest::prelude::*;
 
     use super::*;
 
     fn evaluate(name: Name, given: Vec<ScalarValue>, rows: &[(Option<f64>, &str)]) -> Result<Vec<Option<f64>>> {
-        let rule = Rule::of(name, &Constants::new(function(name), COLUMNS, given)?)?;
+        let constants = Constants::new(function(name), 2, given)?;
+        let mut evaluator = CreditEvaluator { call: GroupWindow::new(name, &constants)?, columns: vec![0, 1] };
         let rewards: Float64Array = rows.iter().map(|row| row.0).collect();
         let ids: StringArray = rows.iter().map(|row| Some(row.1)).collect();
-        let mut evaluator = CreditEvaluator { function: function(name).name, rule };
         let credits = evaluator.evaluate_all(&[Arc::new(rewards), Arc::new(ids)], rows.len())?;
         Ok(credits.as_primitive::<Float64Type>().iter().collect())
     }
@@ -178,25 +172,20 @@ mod tests {
         assert!(wrong(Name::Grpo, vec![ScalarValue::from(2i64)]).contains("ddof must be 0 or 1, not 2"));
         assert!(wrong(Name::Grpo, vec![ScalarValue::from(1i64), ScalarValue::from(-1.0)]).contains("eps must be"));
         let word = wrong(Name::Rloo, vec![ScalarValue::from("one")]);
-        assert!(word.contains("rloo: singleton must be one of 'zero', 'value', 'null', not one"), "{word}");
-        let null = vec![ScalarValue::Null];
-        assert!(wrong(Name::Rloo, null).contains("singleton must be one of"));
+        assert!(word.contains("rloo: singleton must be one of 'zero', 'value', 'unit_std', 'null', 'error', not one"));
+        let null = wrong(Name::Rloo, vec!["zero".into(), "zero".into(), ScalarValue::Null]);
+        assert!(null.contains("missing must be one of"), "{null}");
     }
 
     #[test]
     fn wrong_types_are_named() {
-        let udwf = CreditWindow { name: Name::Grpo, ..window() };
+        let udwf = CreditWindow::new(Name::Grpo);
         let wrong = |types: &[DataType]| udwf.coerce_types(types).unwrap_err().to_string();
         assert!(wrong(&[DataType::Utf8, DataType::Utf8]).contains("grpo: value must be a number, not Utf8"));
         assert!(wrong(&[DataType::Int32, DataType::Float64]).contains("grpo: rollout_id must be a string"));
         assert!(wrong(&[DataType::Int32]).contains("grpo takes grpo(value, rollout_id, ddof => 1, eps => 1e-6"));
         let coerced = udwf.coerce_types(&[DataType::Int32, DataType::Utf8View, DataType::Int32]).unwrap();
         assert_eq!(coerced, [DataType::Float64, DataType::Utf8, DataType::Int64]);
-    }
-
-    fn window() -> CreditWindow {
-        let signature = Signature::user_defined(Volatility::Immutable);
-        CreditWindow { name: Name::Grpo, signature, documentation: super::super::GRPO.documentation() }
     }
 
     #[test]
@@ -207,37 +196,12 @@ mod tests {
         assert!(error.to_string().contains("rloo: a group has 2 of 3 members: a, b"), "{error}");
     }
 
-    proptest! {
-        #[test]
-        fn rows_may_come_in_any_order_and_repeat(
-            rewards in proptest::collection::vec(proptest::option::of(-5.0..5.0f64), 1..10),
-            repeats in proptest::collection::vec(0..10usize, 0..20),
-            seed in any::<u64>(),
-        ) {
-            let names: Vec<String> = (0..rewards.len()).map(|at| format!("r{at}")).collect();
-            let once: Vec<_> = rewards.iter().copied().zip(names.iter().map(String::as_str)).collect();
-            let mut rows = once.clone();
-            rows.extend(repeats.iter().map(|at| once[at % once.len()]));
-            // A cheap shuffle: by a hash of the place.
-            let mut places: Vec<usize> = (0..rows.len()).collect();
-            places.sort_by_key(|place| (*place as u64 + 1).wrapping_mul(seed | 1).rotate_left(17));
-            let shuffled: Vec<_> = places.iter().map(|place| rows[*place]).collect();
-            for name in [Name::Grpo, Name::DrGrpo, Name::Rloo] {
-                let plain = evaluate(name, vec![], &once).unwrap();
-                let mixed = evaluate(name, vec![], &shuffled).unwrap();
-                for (row, credit) in shuffled.iter().zip(mixed) {
-                    let at = once.iter().position(|known| known.1 == row.1).unwrap();
-                    prop_assert_eq!(credit.map(f64::to_bits), plain[at].map(f64::to_bits));
-                }
-            }
-        }
-    }
-
     #[test]
     fn another_type_is_our_fault() {
-        let rule = Rule::of(Name::Rloo, &Constants::new(function(Name::Rloo), COLUMNS, vec![]).unwrap()).unwrap();
+        let constants = Constants::new(function(Name::Rloo), 2, vec![]).unwrap();
+        let call = GroupWindow::new(Name::Rloo, &constants).unwrap();
         let column: ArrayRef = Arc::new(Int64Array::from(vec![1]));
-        let mut evaluator = CreditEvaluator { function: "rloo", rule };
+        let mut evaluator = CreditEvaluator { call, columns: vec![0, 1] };
         assert!(evaluator.evaluate_all(&[Arc::clone(&column), column], 1).is_err());
     }
 }

@@ -7,8 +7,10 @@ mod groups;
 mod superaccumulator;
 #[cfg(test)]
 mod tests;
+mod total;
 mod udaf;
 
 pub(crate) use exact_avg::EXACT_AVG;
 pub(crate) use exact_sum::EXACT_SUM;
-pub(crate) use superaccumulator::{Superaccumulator, scale};
+pub(crate) use superaccumulator::scale;
+pub(crate) use total::total;

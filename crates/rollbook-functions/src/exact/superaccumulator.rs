@@ -53,6 +53,7 @@ struct Rounded {
 
 impl Superaccumulator {
     /// Returns the sum of some numbers.
+    #[cfg(test)]
     pub(crate) fn sum_of(values: impl IntoIterator<Item = f64>) -> f64 {
         let mut sum = Self::default();
         for value in values {

@@ -3,13 +3,19 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use datafusion::common::{DataFusionError, Result, not_impl_err};
+use datafusion::common::{DataFusionError, Result, internal_err, not_impl_err};
 use datafusion::execution::TaskContext;
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::empty::EmptyExec;
+use datafusion::physical_plan::windows::WindowAggExec;
+use datafusion_proto::bytes::{
+    physical_plan_from_bytes_with_extension_codec, physical_plan_to_bytes_with_extension_codec,
+};
 use datafusion_proto::physical_plan::{PhysicalExtensionCodec, PhysicalProtoConverterExtension};
 use serde::{Deserialize, Serialize};
 
 use super::decode::DecodeExec;
+use crate::grouped::GroupedWindowExec;
 use crate::views::TokensExec;
 
 /// Writes and reads Rollbook's own operators inside `DataFusion`'s plans.
@@ -20,8 +26,17 @@ pub struct PlanCodec;
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "operator", rename_all = "snake_case")]
 enum Node {
-    Decode { columns: Vec<String>, row_bytes: u64 },
-    Tokens { columns: Vec<String> },
+    Decode {
+        columns: Vec<String>,
+        row_bytes: u64,
+    },
+    Tokens {
+        columns: Vec<String>,
+    },
+    /// `DataFusion`'s window operator with the same windows, over nothing, as it is written.
+    Grouped {
+        windows: Vec<u8>,
+    },
 }
 
 impl PhysicalExtensionCodec for PlanCodec {
@@ -29,7 +44,7 @@ impl PhysicalExtensionCodec for PlanCodec {
         &self,
         buf: &[u8],
         inputs: &[Arc<dyn ExecutionPlan>],
-        _ctx: &TaskContext,
+        ctx: &TaskContext,
         _proto_converter: &dyn PhysicalProtoConverterExtension,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let node: Node = serde_json::from_slice(buf).map_err(|error| DataFusionError::External(Box::new(error)))?;
@@ -40,6 +55,14 @@ impl PhysicalExtensionCodec for PlanCodec {
         Ok(match node {
             Node::Decode { columns, row_bytes } => Arc::new(DecodeExec::try_new(input, &columns, row_bytes)?),
             Node::Tokens { columns } => Arc::new(TokensExec::try_new(input, &columns)?),
+            Node::Grouped { windows } => {
+                let plan = physical_plan_from_bytes_with_extension_codec(&windows, ctx, self)?;
+                let windows = plan.downcast_ref::<WindowAggExec>().map(|window| window.window_expr().to_vec());
+                match GroupedWindowExec::try_new(windows.unwrap_or_default(), input)? {
+                    Some(grouped) => Arc::new(grouped),
+                    None => return internal_err!("the windows of a GroupedWindowExec are none of ours"),
+                }
+            }
         })
     }
 
@@ -54,6 +77,13 @@ impl PhysicalExtensionCodec for PlanCodec {
             Node::Decode { columns: decode.columns().to_vec(), row_bytes: decode.row_bytes() }
         } else if let Some(tokens) = any.downcast_ref::<TokensExec>() {
             Node::Tokens { columns: tokens.columns().to_vec() }
+        } else if let Some(grouped) = any.downcast_ref::<GroupedWindowExec>() {
+            let Some(input) = grouped.children().first().map(|input| input.schema()) else {
+                return internal_err!("a GroupedWindowExec without input");
+            };
+            let nothing = Arc::new(EmptyExec::new(input));
+            let windows = WindowAggExec::try_new(grouped.window_exprs().to_vec(), nothing, true)?;
+            Node::Grouped { windows: physical_plan_to_bytes_with_extension_codec(Arc::new(windows), self)?.to_vec() }
         } else {
             return not_impl_err!("{} cannot leave the process", node.name());
         };

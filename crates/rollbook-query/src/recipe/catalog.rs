@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::recipe::Recipe;
+use crate::recipe::presets::PRESETS;
+use crate::recipe::{Kind, Recipe};
 
 /// Name and text of every shipped recipe: rewards, credits, builds.
 const SHIPPED: &[(&str, &str)] = &[
@@ -68,9 +69,20 @@ const SHIPPED: &[(&str, &str)] = &[
     ("merged", include_str!("../../../../sql/recipes/builds/merged.sql")),
 ];
 
-/// Parses every shipped recipe, in the order they are documented.
+/// Returns name and text of every shipped recipe.
+fn shipped() -> impl Iterator<Item = &'static (&'static str, &'static str)> {
+    SHIPPED.iter().chain(PRESETS)
+}
+
+/// Parses every shipped recipe, in the order they are documented: rewards, credits, builds.
 pub fn catalog() -> Result<Vec<Recipe>> {
-    SHIPPED.iter().map(|(name, text)| Recipe::parse(name, text)).collect()
+    let mut recipes = shipped().map(|(name, text)| Recipe::parse(name, text)).collect::<Result<Vec<_>>>()?;
+    recipes.sort_by_key(|recipe| match recipe.kind() {
+        Kind::Reward => 0,
+        Kind::Credit => 1,
+        Kind::Build => 2,
+    });
+    Ok(recipes)
 }
 
 /// Finds a recipe: a path of a file first, then the name of a shipped one.
@@ -83,10 +95,10 @@ pub fn find_recipe(name_or_path: &str) -> Result<Recipe> {
         let stem = path.file_stem().map_or_else(|| name_or_path.into(), |stem| stem.to_string_lossy());
         return Recipe::parse(&stem, &text).map_err(|error| error.with("file", name_or_path));
     }
-    if let Some((name, text)) = SHIPPED.iter().find(|(name, _)| *name == name_or_path) {
+    if let Some((name, text)) = shipped().find(|(name, _)| *name == name_or_path) {
         return Recipe::parse(name, text);
     }
-    let names: Vec<_> = SHIPPED.iter().map(|(name, _)| *name).collect();
+    let names: Vec<_> = shipped().map(|(name, _)| *name).collect();
     Err(Error::not_found(format!(
         "there is no recipe {name_or_path}: it is no file, and the shipped ones are {}",
         names.join(", ")
@@ -120,7 +132,7 @@ mod tests {
             let folder = root.join(folder);
             collect(&folder, &folder, &mut files);
         }
-        let listed: BTreeSet<_> = SHIPPED.iter().map(|(name, _)| (*name).to_owned()).collect();
+        let listed: BTreeSet<_> = shipped().map(|(name, _)| (*name).to_owned()).collect();
         assert_eq!(listed, files);
         assert_eq!(catalog().unwrap().len(), files.len());
     }

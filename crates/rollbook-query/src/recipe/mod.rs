@@ -27,6 +27,9 @@ mod derive;
 mod fault;
 mod header;
 mod parameter;
+#[cfg(test)]
+mod preset_tests;
+mod presets;
 mod rows;
 mod scope;
 mod statement;

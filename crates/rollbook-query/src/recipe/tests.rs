@@ -34,7 +34,7 @@ async fn scratch() -> Scratch {
     scratch
 }
 
-fn options(parameters: &[(&str, &str)]) -> DeriveOptions {
+pub(super) fn options(parameters: &[(&str, &str)]) -> DeriveOptions {
     let parameters = parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     DeriveOptions { parameters, ..DeriveOptions::default() }
 }
@@ -43,7 +43,7 @@ async fn reward(session: &Session, name: &str, parameters: &[(&str, &str)]) -> R
     run_reward(session, &find_recipe(name).unwrap(), &options(parameters)).await
 }
 
-async fn values(session: &Session, sql: &str) -> Vec<(String, Option<f64>)> {
+pub(super) async fn values(session: &Session, sql: &str) -> Vec<(String, Option<f64>)> {
     let mut rows = Vec::new();
     for batch in session.collect(sql).await.unwrap() {
         let ids = batch.column(0).as_string::<i32>().clone();

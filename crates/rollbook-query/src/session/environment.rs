@@ -7,12 +7,15 @@ use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{FairSpillPool, MemoryPool};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use rollbook_lake::Lake;
 
 use super::catalog::LakeSchema;
 use super::{CATALOG, SCHEMA, SessionOptions};
 use crate::error::Result;
+use crate::grouped::GroupWindowsAtOnce;
 use crate::provider;
 
 /// Table functions that read nothing from outside.
@@ -29,6 +32,7 @@ pub(super) fn context(lake: &Lake, options: &SessionOptions) -> Result<SessionCo
         .with_config(config(options))
         .with_runtime_env(runtime(lake, options)?)
         .with_default_features()
+        .with_physical_optimizer_rules(rules())
         .build();
     let names: Vec<String> = state.table_functions().keys().cloned().collect();
     for name in names.iter().filter(|name| !TABLE_FUNCTIONS.contains(&name.as_str())) {
@@ -49,6 +53,13 @@ pub(super) fn context(lake: &Lake, options: &SessionOptions) -> Result<SessionCo
         context.register_udaf(function.as_ref().clone());
     }
     Ok(context)
+}
+
+/// The rules of the physical plan, ours first: what it replaces needs another distribution, and no order.
+fn rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
+    let mut rules: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> = vec![Arc::new(GroupWindowsAtOnce)];
+    rules.extend(PhysicalOptimizer::new().rules);
+    rules
 }
 
 fn runtime(lake: &Lake, options: &SessionOptions) -> Result<Arc<RuntimeEnv>> {

@@ -168,6 +168,7 @@ async fn a_plan_with_decoding_survives_being_sent() {
     for sql in [
         "SELECT call_id, prompt_token_ids FROM calls ORDER BY call_id",
         "SELECT call_id, position, token_id FROM tokens ORDER BY call_id, position",
+        "SELECT call_id, grpo(prompt_len, call_id, eps => 0.5) OVER (PARTITION BY run_id) FROM calls ORDER BY call_id",
     ] {
         let frame = session.sql(sql).await.unwrap();
         let context = frame.task_ctx();

@@ -31,6 +31,7 @@ const VIEWS: [(&str, &str); 5] = [
     ("groups", include_str!("../../../../sql/views/groups.sql")),
     ("contexts", include_str!("../../../../sql/views/contexts.sql")),
     ("transitions", include_str!("../../../../sql/views/transitions.sql")),
+    ("rollout_rows", include_str!("../../../../sql/views/rollout_rows.sql")),
     ("contract", include_str!("../../../../sql/views/contract.sql")),
     ("trajectories", include_str!("../../../../sql/views/trajectories.sql")),
 ];

@@ -1,79 +1,57 @@
 -- @kind credit
--- @doc REINFORCE++-baseline as in OpenRLHF: whitened over the tokens of the step with the population variance. The
---   reward of a trajectory (view trajectories) is that of the rollout and those of its calls; each is a member of the
---   group.
--- @formula a = r - mean over the trajectories of the group; (a - m) / sqrt(max(var, 1e-8)), m and var over the trained
---   tokens of the step, population variance
--- @source OpenRLHF
--- @differs verl whitens with the sample variance
--- @test one of four wins: mean -0.05 and variance 0.16 over 1,000 tokens
---   reward {"rollout_id": "a", "group_id": "g", "value": 1} {"rollout_id": "b", "group_id": "g", "value": 0}
---     {"rollout_id": "c", "group_id": "g", "value": 0} {"rollout_id": "d", "group_id": "g", "value": 0}
---   calls {"call_id": "a", "rollout_id": "a", "call_index": 0, "output_len": 200}
---     {"call_id": "b", "rollout_id": "b", "call_index": 0, "output_len": 400}
---     {"call_id": "c", "rollout_id": "c", "call_index": 0, "output_len": 100}
---     {"call_id": "d", "rollout_id": "d", "call_index": 0, "output_len": 300}
---   expect {"rollout_id": "a", "call_id": "a", "value": 2.0} {"rollout_id": "b", "call_id": "b", "value": -0.5}
---     {"rollout_id": "c", "call_id": "c", "value": -0.5} {"rollout_id": "d", "call_id": "d", "value": -0.5}
-WITH rewarded AS (
+-- @doc OpenRLHF's reinforce_baseline: reward less the group's mean, clipped, then normalized over the trained tokens of
+--   the batch. A rollout without a reward is no member of its group and gets no credit; one without a group has
+--   nothing to be compared with.
+-- @formula a = clip(r - mean, low, high); A = (a - m) / sqrt(max(v, 1e-8)), m and v mean and population variance of a over
+--   trained tokens
+-- @source openrlhf, trainer/ppo_utils/experience_maker.py
+-- @differs Population variance, clamped at 1e-8 (verl/reinforce_plus_plus_baseline: sample variance plus 1e-8). Clips after
+--   the baseline, to 10 by default (TRL RLOO: before it, off; ROLL: after normalization, off).
+-- @param reward_clip_range_low double = -10 : least shaped reward; null = no limit
+-- @param reward_clip_range_high double = 10 : greatest shaped reward; null = no limit
+-- @param batch_key expression = step : expression over rollouts that names the batch
+-- @check rollout {rollout_id} of run {run_id} has a reward, but no trained token is known of it: import its calls
+--   SELECT reward.run_id, reward.rollout_id
+--   FROM reward
+--   LEFT JOIN rollout_rows AS counted ON counted.run_id = reward.run_id AND counted.rollout_id = reward.rollout_id
+--   WHERE reward.call_id IS NULL AND reward.value IS NOT NULL AND COALESCE(counted.trained_tokens, 0) = 0
+--   ORDER BY reward.run_id, reward.rollout_id
+--   LIMIT 1
+WITH compared AS (
     SELECT
-        path.run_id, path.step, path.rollout_id, path.call_id, path.call_index, path.turn_index, path.trajectory_id,
-        whole.outcome,
-        CASE WHEN own.call_id IS NULL THEN 0.0 ELSE own.value END AS earned
-    FROM trajectories AS path
-    JOIN (
-        -- Without a reward of the whole rollout its calls have earned all there is.
-        SELECT
-            run_id,
-            rollout_id,
-            CASE
-                WHEN count(*) FILTER (WHERE call_id IS NULL) = 0 THEN 0.0
-                ELSE max(value) FILTER (WHERE call_id IS NULL)
-            END AS outcome
-        FROM reward
-        GROUP BY run_id, rollout_id
-    ) AS whole ON whole.run_id = path.run_id AND whole.rollout_id = path.rollout_id
-    LEFT JOIN (SELECT run_id, call_id, value FROM reward WHERE call_id IS NOT NULL) AS own
-        ON own.run_id = path.run_id AND own.call_id = path.call_id
-),
-grouped AS (
-    SELECT
-        rewarded.*,
-        member.group_key,
-        rewarded.rollout_id || '/' || rewarded.trajectory_id AS trajectory,
-        rewarded.rollout_id || '/' || rewarded.call_id AS call
-    FROM rewarded
-    JOIN (
-        SELECT DISTINCT run_id, rollout_id, CAST($group_key AS VARCHAR) AS group_key FROM reward
-    ) AS member
-        ON member.run_id = rewarded.run_id AND member.rollout_id = rewarded.rollout_id
-    WHERE member.group_key IS NOT NULL
-),
-summed AS (
-    SELECT *, outcome + exact_sum(earned) OVER (PARTITION BY run_id, rollout_id, trajectory_id) AS episode_return
-    FROM grouped
+        reward.*,
+        known.trained_tokens,
+        CASE WHEN $group_key IS NOT NULL THEN dr_grpo(value, rollout_id) OVER (PARTITION BY run_id, $group_key) END AS plain,
+        CAST($group_key AS VARCHAR) AS baseline_key,
+        CAST(rollout_count(value, rollout_id) OVER (PARTITION BY run_id, $group_key) AS INTEGER) AS baseline_count
+    FROM (SELECT * FROM reward WHERE call_id IS NULL) AS reward
+    LEFT JOIN (SELECT run_id AS known_run, rollout_id AS known_rollout, trained_tokens FROM rollout_rows) AS known
+        ON known.known_run = run_id AND known.known_rollout = rollout_id
 ),
 centered AS (
-    SELECT *, dr_grpo(episode_return, trajectory) OVER (PARTITION BY run_id, group_key) AS advantage
-    FROM summed
-),
-batch AS (
     SELECT
-        centered.run_id,
-        centered.step,
-        token_moments(token_fill(centered.advantage, path.token_mask), path.token_mask, path.call_id) AS moments
+        *,
+        CASE
+            WHEN plain < $reward_clip_range_low THEN $reward_clip_range_low
+            WHEN plain > $reward_clip_range_high THEN $reward_clip_range_high
+            ELSE plain
+        END AS centered
+    FROM compared
+),
+whitened AS (
+    SELECT
+        *,
+        centered - rollout_mean(centered, rollout_id, weight => trained_tokens) OVER (PARTITION BY run_id, $batch_key) AS difference,
+        rollout_std(centered, rollout_id, weight => trained_tokens, ddof => 0) OVER (PARTITION BY run_id, $batch_key) AS std
     FROM centered
-    JOIN trajectories AS path ON path.run_id = centered.run_id AND path.call_id = centered.call_id
-    GROUP BY centered.run_id, centered.step
 )
 SELECT
-    one.run_id,
-    one.rollout_id,
-    one.call_id,
+    run_id,
+    rollout_id,
     'advantage' AS quantity,
-    'call' AS level,
-    whiten(make_array(one.advantage), NULL, batch.moments, one.call_id, ddof => 0, eps_at => 'floor')[1] AS value,
+    'rollout' AS level,
+    difference / sqrt(greatest(std * std, 1e-8)) AS value,
     'group' AS baseline_scope,
-    one.group_key AS baseline_key
-FROM centered AS one
-JOIN batch ON batch.run_id = one.run_id AND batch.step IS NOT DISTINCT FROM one.step
+    baseline_key,
+    baseline_count
+FROM whitened

@@ -1,88 +1,90 @@
 -- @kind credit
--- @doc REINFORCE++-baseline as in verl: the only trajectory of a group keeps its reward; whitened over the tokens of
---   the step. The reward of a trajectory (view trajectories) is that of the rollout and those of its calls; each is a
---   member of the group.
--- @formula a = r - mean over the trajectories of the group; (a - m) / sqrt(var + 1e-8), m and var over the trained
---   tokens of the step, sample variance, n + 1e-8 in means; a = r for a singleton
--- @source verl, compute_reinforce_plus_plus_baseline_outcome_advantage in verl/trainer/ppo/core_algos.py
--- @differs reinforce_plus_plus_baseline gives 0 to a singleton before whitening; openrlhf and nemo-rl whiten with the
---   population variance; slime does not whiten
--- @test one of four wins
---   reward {"rollout_id": "a", "group_id": "g", "value": 1} {"rollout_id": "b", "group_id": "g", "value": 0}
---     {"rollout_id": "c", "group_id": "g", "value": 0} {"rollout_id": "d", "group_id": "g", "value": 0}
---   calls {"call_id": "a", "rollout_id": "a", "call_index": 0, "output_len": 200}
---     {"call_id": "b", "rollout_id": "b", "call_index": 0, "output_len": 400}
---     {"call_id": "c", "rollout_id": "c", "call_index": 0, "output_len": 100}
---     {"call_id": "d", "rollout_id": "d", "call_index": 0, "output_len": 300}
---   expect {"rollout_id": "a", "call_id": "a", "value": 1.99899968748}
---     {"rollout_id": "b", "call_id": "b", "value": -0.499749921871}
---     {"rollout_id": "c", "call_id": "c", "value": -0.499749921871}
---     {"rollout_id": "d", "call_id": "d", "value": -0.499749921871}
--- @test alone in their groups, rewards are whitened as they are
---   reward {"rollout_id": "a", "group_id": "g", "value": 1} {"rollout_id": "b", "group_id": "h", "value": 3}
---   calls {"call_id": "a", "rollout_id": "a", "call_index": 0, "output_len": 1}
---     {"call_id": "b", "rollout_id": "b", "call_index": 0, "output_len": 1}
---   expect {"rollout_id": "a", "call_id": "a", "value": -0.707106774115}
---     {"rollout_id": "b", "call_id": "b", "value": 0.707106788258}
-WITH rewarded AS (
+-- @doc verl's reinforce_plus_plus_baseline: the reward less the group's mean on every trained token, whitened over the
+--   tokens of the batch. The only row of a group keeps its reward before whitening. A rollout without a reward is no
+--   member of its group and gets no credit; one without a group has nothing to be compared with.
+-- @formula a = r - mean of the group (r for a single row); A = (a - m) / sqrt(v + 1e-8), m = sum(T * a) / (N + 1e-8), v =
+--   sum(T * (a - m)^2) / (N + 1e-8) * N / (N - 1), T = trained tokens, N = sum(T)
+-- @source verl/trainer/ppo/core_algos.py at commit 1dda039b, compute_reinforce_plus_plus_baseline_outcome_advantage;
+--   masked_whiten in verl/utils/torch_functional.py
+-- @differs Whitens over tokens with the sample variance (NeMo-RL, OpenRLHF: over tokens with the population variance; rLLM:
+--   over rollouts, without a mean; slime: not at all). With votes=row a rollout that became several rows (one for
+--   each chain of exact extensions, view rollout_rows) counts once for each of them; votes=rollout is the corrected
+--   form.
+-- @param votes string = row : what counts once in the group: each row, as the trainer does, or each rollout
+-- @param batch_key expression = step : expression over rollouts that names the batch
+-- @check votes is {votes}: it must be row or rollout
+--   SELECT $votes AS votes WHERE $votes IS NULL OR $votes NOT IN ('row', 'rollout')
+-- @check rollout {rollout_id} of run {run_id} has a reward, but no trained token is known of it: import its calls
+--   SELECT reward.run_id, reward.rollout_id
+--   FROM reward
+--   LEFT JOIN rollout_rows AS counted ON counted.run_id = reward.run_id AND counted.rollout_id = reward.rollout_id
+--   WHERE reward.call_id IS NULL AND reward.value IS NOT NULL AND COALESCE(counted.trained_tokens, 0) = 0
+--   ORDER BY reward.run_id, reward.rollout_id
+--   LIMIT 1
+-- @check the batch {batch} of run {run_id} trains {tokens} tokens: verl cannot whiten one
+--   SELECT run_id, batch, tokens
+--   FROM (
+--     SELECT reward.run_id, CAST($batch_key AS VARCHAR) AS batch, sum(counted.trained_tokens) AS tokens
+--     FROM (SELECT * FROM reward WHERE call_id IS NULL AND value IS NOT NULL) AS reward
+--     JOIN (SELECT run_id AS known_run, rollout_id AS known_rollout, trained_tokens FROM rollout_rows) AS counted
+--       ON counted.known_run = reward.run_id AND counted.known_rollout = reward.rollout_id
+--     GROUP BY reward.run_id, CAST($batch_key AS VARCHAR)
+--   )
+--   WHERE tokens <= 1
+--   ORDER BY run_id, batch
+--   LIMIT 1
+WITH voted AS (
     SELECT
-        path.run_id, path.step, path.rollout_id, path.call_id, path.call_index, path.turn_index, path.trajectory_id,
-        whole.outcome,
-        CASE WHEN own.call_id IS NULL THEN 0.0 ELSE own.value END AS earned
-    FROM trajectories AS path
-    JOIN (
-        -- Without a reward of the whole rollout its calls have earned all there is.
-        SELECT
-            run_id,
-            rollout_id,
-            CASE
-                WHEN count(*) FILTER (WHERE call_id IS NULL) = 0 THEN 0.0
-                ELSE max(value) FILTER (WHERE call_id IS NULL)
-            END AS outcome
-        FROM reward
-        GROUP BY run_id, rollout_id
-    ) AS whole ON whole.run_id = path.run_id AND whole.rollout_id = path.rollout_id
-    LEFT JOIN (SELECT run_id, call_id, value FROM reward WHERE call_id IS NOT NULL) AS own
-        ON own.run_id = path.run_id AND own.call_id = path.call_id
-),
-grouped AS (
-    SELECT
-        rewarded.*,
-        member.group_key,
-        rewarded.rollout_id || '/' || rewarded.trajectory_id AS trajectory,
-        rewarded.rollout_id || '/' || rewarded.call_id AS call
-    FROM rewarded
-    JOIN (
-        SELECT DISTINCT run_id, rollout_id, CAST($group_key AS VARCHAR) AS group_key FROM reward
-    ) AS member
-        ON member.run_id = rewarded.run_id AND member.rollout_id = rewarded.rollout_id
-    WHERE member.group_key IS NOT NULL
-),
-summed AS (
-    SELECT *, outcome + exact_sum(earned) OVER (PARTITION BY run_id, rollout_id, trajectory_id) AS episode_return
-    FROM grouped
+        reward.*,
+        CASE WHEN $votes = 'row' THEN COALESCE(known.merged_rows, 1) ELSE 1 END AS votes,
+        known.trained_tokens
+    FROM reward
+    LEFT JOIN rollout_rows AS known ON known.run_id = reward.run_id AND known.rollout_id = reward.rollout_id
+    WHERE reward.call_id IS NULL
 ),
 centered AS (
-    SELECT *, dr_grpo(episode_return, trajectory, singleton => 'value') OVER (PARTITION BY run_id, group_key) AS advantage
+    SELECT
+        *,
+        CAST($group_key AS VARCHAR) AS baseline_key,
+        CAST(rollout_count(value, rollout_id) OVER (PARTITION BY run_id, $group_key) AS INTEGER) AS baseline_count,
+        CASE
+            WHEN $group_key IS NOT NULL
+            THEN dr_grpo(value, rollout_id, singleton => 'value', votes => votes) OVER (PARTITION BY run_id, $group_key)
+        END AS centered
+    FROM voted
+),
+counted AS (
+    SELECT
+        *,
+        CASE WHEN centered IS NOT NULL THEN CAST(trained_tokens AS DOUBLE) END AS weight
+    FROM centered
+),
+summed AS (
+    SELECT
+        *,
+        rollout_sum(weight, rollout_id) OVER (PARTITION BY run_id, $batch_key) AS tokens,
+        rollout_sum(weight * centered, rollout_id) OVER (PARTITION BY run_id, $batch_key) AS total
+    FROM counted
+),
+spread AS (
+    SELECT
+        *,
+        centered - total / (tokens + 1e-8) AS difference
     FROM summed
 ),
-batch AS (
+varied AS (
     SELECT
-        centered.run_id,
-        centered.step,
-        token_moments(token_fill(centered.advantage, path.token_mask), path.token_mask, path.call_id) AS moments
-    FROM centered
-    JOIN trajectories AS path ON path.run_id = centered.run_id AND path.call_id = centered.call_id
-    GROUP BY centered.run_id, centered.step
+        *,
+        rollout_sum(weight * difference * difference, rollout_id) OVER (PARTITION BY run_id, $batch_key) / (tokens + 1e-8) * tokens / (tokens - 1.0) AS variance
+    FROM spread
 )
 SELECT
-    one.run_id,
-    one.rollout_id,
-    one.call_id,
+    run_id,
+    rollout_id,
     'advantage' AS quantity,
-    'call' AS level,
-    whiten(make_array(one.advantage), NULL, batch.moments, one.call_id, count_eps => 1e-8)[1] AS value,
+    'rollout' AS level,
+    difference / sqrt(variance + 1e-8) AS value,
     'group' AS baseline_scope,
-    one.group_key AS baseline_key
-FROM centered AS one
-JOIN batch ON batch.run_id = one.run_id AND batch.step IS NOT DISTINCT FROM one.step
+    baseline_key,
+    baseline_count
+FROM varied

@@ -2,7 +2,7 @@
 
 use super::rule::Name;
 use super::window::CreditWindow;
-use super::{GROUP_SIZE, INCOMPLETE, MISSING, NAN, ROLLOUT_ID, SINGLETON, VALUE, ZERO_VARIANCE, shared_rules};
+use super::{GROUP_SIZE, INCOMPLETE, MISSING, NAN, ROLLOUT_ID, SINGLETON, VALUE, VOTES, ZERO_VARIANCE, shared_rules};
 use crate::function::{Function, Kind};
 
 /// `dr_grpo`.
@@ -11,7 +11,7 @@ pub(crate) const DR_GRPO: Function = Function {
     family: "credit",
     version: 1,
     kind: Kind::Window(|| CreditWindow::udwf(Name::DrGrpo)),
-    params: &[VALUE, ROLLOUT_ID, SINGLETON, ZERO_VARIANCE, MISSING, NAN, GROUP_SIZE, INCOMPLETE],
+    params: &[VALUE, ROLLOUT_ID, SINGLETON, ZERO_VARIANCE, MISSING, NAN, GROUP_SIZE, INCOMPLETE, VOTES],
     returns: "double",
     doc: "Returns a rollout's value less the mean of its group.",
     definition: concat!("`r - mean` with `mean = sum(r) / n` over the members of the partition.\n\n", shared_rules!()),

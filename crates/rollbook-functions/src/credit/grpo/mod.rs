@@ -2,26 +2,24 @@
 
 use super::rule::Name;
 use super::window::CreditWindow;
-use super::{GROUP_SIZE, INCOMPLETE, MISSING, NAN, ROLLOUT_ID, SINGLETON, VALUE, ZERO_VARIANCE, shared_rules};
+use super::{
+    DDOF, EPS, GROUP_SIZE, INCOMPLETE, MIN_STD, MISSING, NAN, ROLLOUT_ID, SCALE, SINGLETON, VALUE, VOTES,
+    ZERO_VARIANCE, shared_rules,
+};
 use crate::function::{Function, Kind, Param};
 
 /// `grpo`.
 pub(crate) const GRPO: Function = Function {
     name: "grpo",
     family: "credit",
-    version: 1,
+    version: 2,
     kind: Kind::Window(|| CreditWindow::udwf(Name::Grpo)),
     params: &[
         VALUE,
         ROLLOUT_ID,
-        Param::optional("ddof", "bigint", "1", "Subtracted from n in the variance: 1 (sample) or 0 (population)."),
-        Param::optional("eps", "double", "1e-6", "Added to the standard deviation."),
-        Param::optional(
-            "scale",
-            "varchar",
-            "'std'",
-            "'std' divides by the standard deviation plus eps, 'none' does not.",
-        ),
+        DDOF,
+        EPS,
+        SCALE,
         Param::optional("leave_one_out", "boolean", "false", "Whether mean and std are those of the other members."),
         SINGLETON,
         ZERO_VARIANCE,
@@ -29,6 +27,8 @@ pub(crate) const GRPO: Function = Function {
         NAN,
         GROUP_SIZE,
         INCOMPLETE,
+        MIN_STD,
+        VOTES,
     ],
     returns: "double",
     doc: "Returns the group-relative advantage: a rollout's value less the mean of its group, over the group's standard deviation.",
@@ -36,7 +36,8 @@ pub(crate) const GRPO: Function = Function {
         "\
 `(r - mean) / (std + eps)` with `mean = sum(r) / n` and `std = sqrt(sum((r - mean)^2) / (n - ddof))` over the members of the partition. \
 With `scale => 'none'` the divisor is 1. With `leave_one_out => true` mean and std are those of the n - 1 other members; where the others have no \
-spread (or are too few for one) the difference is not divided.\n\n",
+spread (or are too few for one) the difference is not divided. A standard deviation over a whole batch beside the mean of a group is \
+`dr_grpo(r, id) OVER (PARTITION BY group_id) / (rollout_std(r, id) OVER (PARTITION BY step) + eps)`.\n\n",
         shared_rules!()
     ),
     source: Some("DeepSeekMath, arXiv 2402.03300; ddof and eps as in verl and SkyRL (TRL: eps 1e-4; rLLM: ddof 0)"),

@@ -2,7 +2,7 @@
 
 use super::rule::Name;
 use super::window::CreditWindow;
-use super::{GROUP_SIZE, INCOMPLETE, MISSING, NAN, ROLLOUT_ID, SINGLETON, VALUE, ZERO_VARIANCE, shared_rules};
+use super::{GROUP_SIZE, INCOMPLETE, MISSING, NAN, ROLLOUT_ID, SINGLETON, VALUE, VOTES, ZERO_VARIANCE, shared_rules};
 use crate::function::{Function, Kind};
 
 /// `rloo`.
@@ -11,7 +11,7 @@ pub(crate) const RLOO: Function = Function {
     family: "credit",
     version: 1,
     kind: Kind::Window(|| CreditWindow::udwf(Name::Rloo)),
-    params: &[VALUE, ROLLOUT_ID, SINGLETON, ZERO_VARIANCE, MISSING, NAN, GROUP_SIZE, INCOMPLETE],
+    params: &[VALUE, ROLLOUT_ID, SINGLETON, ZERO_VARIANCE, MISSING, NAN, GROUP_SIZE, INCOMPLETE, VOTES],
     returns: "double",
     doc: "Returns a rollout's value less the mean of the other members of its group.",
     definition: concat!(

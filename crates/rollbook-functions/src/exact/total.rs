@@ -1,0 +1,137 @@
+//! The correctly rounded sum of a few numbers, without a wide accumulator wherever 128 bits hold it.
+
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_precision_loss,
+    reason = "exponents stay below 2100; the sum is rounded here, once"
+)]
+
+use super::superaccumulator::{Superaccumulator, scale};
+
+/// Exponent of the lowest bit that a double can have.
+const LOWEST_EXPONENT: i32 = -1074;
+/// Bits of a sum of 128 bits that may be used: one is the sign, one is left.
+const ROOM: u32 = 126;
+
+/// Returns the double nearest to the sum of finite numbers, each as often as its votes say; ties to even. No order of the numbers changes
+/// a bit of it.
+pub(crate) fn total(terms: impl Iterator<Item = (f64, u32)> + Clone) -> f64 {
+    match narrow(terms.clone()) {
+        Some(sum) => sum,
+        None => wide(terms),
+    }
+}
+
+/// Takes a number apart: its significand, and the place of the significand's lowest bit above 2^-1074.
+fn parts(value: f64) -> (u64, u32) {
+    let bits = value.to_bits();
+    let biased = (bits >> 52) as u32 & 0x7ff;
+    let fraction = bits & ((1 << 52) - 1);
+    if biased == 0 { (fraction, 0) } else { (fraction | (1 << 52), biased - 1) }
+}
+
+/// Sums in one integer of 128 bits; `None` where the numbers lie too far apart for that.
+fn narrow(terms: impl Iterator<Item = (f64, u32)> + Clone) -> Option<f64> {
+    let (mut low, mut high, mut count) = (u32::MAX, 0, 0u64);
+    for (value, votes) in terms.clone() {
+        let (significand, place) = parts(value);
+        if significand != 0 {
+            low = low.min(place + significand.trailing_zeros());
+            high = high.max(place + 53);
+        }
+        count += u64::from(votes);
+    }
+    if low == u32::MAX {
+        return Some(0.0);
+    }
+    if high - low + (64 - count.leading_zeros()) > ROOM {
+        return None;
+    }
+    let mut sum: i128 = 0;
+    for (value, votes) in terms {
+        let (significand, place) = parts(value);
+        if significand == 0 {
+            continue;
+        }
+        let units = if place >= low {
+            i128::from(significand) << (place - low)
+        } else {
+            i128::from(significand >> (low - place))
+        };
+        let units = units * i128::from(votes);
+        sum += if value.is_sign_negative() { -units } else { units };
+    }
+    // Rounded to 53 bits here; the power of two that follows is exact, for the unit is no smaller than the smallest double.
+    Some(scale(sum as f64, low as i32 + LOWEST_EXPONENT))
+}
+
+fn wide(terms: impl Iterator<Item = (f64, u32)>) -> f64 {
+    let mut sum = Superaccumulator::default();
+    for (value, votes) in terms {
+        if votes == 1 {
+            sum.add(value);
+            continue;
+        }
+        // value * votes in two doubles: exact, since votes have 32 bits. Halved where the product could leave the doubles.
+        let votes = f64::from(votes);
+        let product = value * votes;
+        if product.is_finite() && (product == 0.0 || product.abs() > 1e-280) {
+            sum.add(product);
+            sum.add(value.mul_add(votes, -product));
+        } else {
+            (0..votes as u32).for_each(|_| sum.add(value));
+        }
+    }
+    sum.to_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn once(values: &[f64]) -> f64 {
+        total(values.iter().map(|value| (*value, 1)))
+    }
+
+    #[test]
+    fn sums_are_those_of_fsum() {
+        // math.fsum of each.
+        assert_eq!(once(&[]).to_bits(), 0.0f64.to_bits());
+        assert_eq!(once(&[0.1; 10]).to_bits(), 1.0f64.to_bits());
+        assert_eq!(once(&[1e16, 1.0, -1e16]).to_bits(), 1.0f64.to_bits());
+        assert_eq!(once(&[1e300, 1e-300, -1e300]).to_bits(), 1e-300f64.to_bits());
+        assert_eq!(once(&[5e-324, 5e-324]).to_bits(), 1e-323f64.to_bits());
+        assert_eq!(once(&[-0.0]).to_bits(), 0.0f64.to_bits());
+        assert!(once(&[1.7e308, 1.7e308]).is_infinite());
+    }
+
+    fn any_double() -> impl Strategy<Value = f64> {
+        prop_oneof![
+            Just(0.0),
+            Just(1.0),
+            -1.0..1.0f64,
+            any::<f64>().prop_filter("finite", |value| value.is_finite() && value.abs() < 1e305),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_the_wide_sum_and_with_repeating(
+            terms in proptest::collection::vec((any_double(), 0..5u32), 0..40),
+        ) {
+            let repeated: Vec<f64> = terms.iter().flat_map(|(value, votes)| vec![*value; *votes as usize]).collect();
+            let expected = Superaccumulator::sum_of(repeated.iter().copied());
+            prop_assert_eq!(total(terms.iter().copied()).to_bits(), expected.to_bits());
+            prop_assert_eq!(wide(terms.iter().copied()).to_bits(), expected.to_bits());
+        }
+
+        #[test]
+        fn order_leaves_no_trace(values in proptest::collection::vec(any_double(), 0..40)) {
+            let reversed: Vec<f64> = values.iter().rev().copied().collect();
+            prop_assert_eq!(once(&values).to_bits(), once(&reversed).to_bits());
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! The operator that computes credit windows over all groups of a partition.
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
+use datafusion::arrow::compute::concat;
+use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{Result, ScalarValue, internal_err};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::ColumnarValue;
+use datafusion::physical_expr::window::{StandardWindowExpr, WindowExpr};
+use datafusion::physical_expr::{Distribution, EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_plan::aggregates::group_values::{GroupValues, new_group_values};
+use datafusion::physical_plan::aggregates::order::GroupOrdering;
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::windows::{WindowAggExec, WindowUDFExpr};
+use datafusion::physical_plan::{
+    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties,
+    InputDistributionRequirements, PlanProperties, ReplaceChildrenOptions,
+};
+use futures::{StreamExt, TryStreamExt, stream};
+use rollbook_functions::{GroupWindow, Groups, evaluate_groups};
+
+/// One window, and the places of its columns among those that are evaluated.
+#[derive(Debug, Clone)]
+struct Call {
+    window: GroupWindow,
+    columns: Vec<usize>,
+}
+
+/// Computes credit windows over all groups of its input partition; rows keep their order.
+#[derive(Debug, Clone)]
+pub(crate) struct GroupedWindowExec {
+    input: Arc<dyn ExecutionPlan>,
+    window_exprs: Vec<Arc<dyn WindowExpr>>,
+    keys: Vec<Arc<dyn PhysicalExpr>>,
+    /// Columns that some call reads, each once.
+    columns: Vec<Arc<dyn PhysicalExpr>>,
+    calls: Vec<Call>,
+    schema: SchemaRef,
+    properties: Arc<PlanProperties>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl GroupedWindowExec {
+    /// Creates the operator; `None` where one of the windows is no credit window, has an order, or another partition than the first.
+    pub(crate) fn try_new(
+        window_exprs: Vec<Arc<dyn WindowExpr>>,
+        input: Arc<dyn ExecutionPlan>,
+    ) -> Result<Option<Self>> {
+        let Some(keys) = window_exprs.first().map(|window| window.partition_by().to_vec()) else {
+            return Ok(None);
+        };
+        let mut columns: Vec<Arc<dyn PhysicalExpr>> = Vec::new();
+        let mut calls = Vec::new();
+        for window in &window_exprs {
+            if window.partition_by() != keys || !window.order_by().is_empty() {
+                return Ok(None);
+            }
+            let Some(call) = call(window, &mut columns)? else {
+                return Ok(None);
+            };
+            calls.push(call);
+        }
+        let schema = WindowAggExec::try_new(window_exprs.clone(), Arc::clone(&input), true)?.schema();
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(Arc::clone(&schema)),
+            input.output_partitioning().clone(),
+            EmissionType::Final,
+            Boundedness::Bounded,
+        );
+        Ok(Some(Self {
+            input,
+            window_exprs,
+            keys,
+            columns,
+            calls,
+            schema,
+            properties: Arc::new(properties),
+            metrics: ExecutionPlanMetricsSet::new(),
+        }))
+    }
+
+    /// Returns the windows.
+    pub(crate) fn window_exprs(&self) -> &[Arc<dyn WindowExpr>] {
+        &self.window_exprs
+    }
+}
+
+/// Reads one window; its columns are added to those known.
+fn call(window: &Arc<dyn WindowExpr>, columns: &mut Vec<Arc<dyn PhysicalExpr>>) -> Result<Option<Call>> {
+    let Some(standard) = window.as_any().downcast_ref::<StandardWindowExpr>() else {
+        return Ok(None);
+    };
+    let Some(udwf) = standard.get_standard_func_expr().as_any().downcast_ref::<WindowUDFExpr>() else {
+        return Ok(None);
+    };
+    let args = udwf.args();
+    let constant = |position: usize| match args.get(position) {
+        Some(arg) => constant(arg),
+        None => internal_err!("{} has no argument {position}", window.name()),
+    };
+    let Some(group_window) = GroupWindow::of(udwf.fun(), args.len(), constant)? else {
+        return Ok(None);
+    };
+    let mut places = Vec::new();
+    for (_, arg) in args.iter().enumerate().filter(|(position, _)| group_window.is_column(*position)) {
+        let known = columns.iter().position(|known| known == arg);
+        places.push(known.unwrap_or(columns.len()));
+        if known.is_none() {
+            columns.push(Arc::clone(arg));
+        }
+    }
+    Ok(Some(Call { window: group_window, columns: places }))
+}
+
+/// Returns the value of an expression that reads no column.
+fn constant(expr: &Arc<dyn PhysicalExpr>) -> Result<ScalarValue> {
+    let options = RecordBatchOptions::new().with_row_count(Some(1));
+    let batch = RecordBatch::try_new_with_options(Arc::new(Schema::empty()), vec![], &options)?;
+    match expr.evaluate(&batch)? {
+        ColumnarValue::Scalar(value) => Ok(value),
+        ColumnarValue::Array(array) => ScalarValue::try_from_array(&array, 0),
+    }
+}
+
+impl DisplayAs for GroupedWindowExec {
+    fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.window_exprs.iter().map(|window| window.name()).collect();
+        match t {
+            DisplayFormatType::Default | DisplayFormatType::Verbose => {
+                let keys: Vec<String> = self.keys.iter().map(ToString::to_string).collect();
+                write!(f, "GroupedWindowExec: by=[{}], windows=[{}]", keys.join(", "), names.join(", "))
+            }
+            DisplayFormatType::TreeRender => write!(f, "windows={}", names.len()),
+        }
+    }
+}
+
+impl ExecutionPlan for GroupedWindowExec {
+    fn name(&self) -> &'static str {
+        "GroupedWindowExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn input_distribution_requirements(&self) -> InputDistributionRequirements {
+        InputDistributionRequirements::new(vec![if self.keys.is_empty() {
+            Distribution::SinglePartition
+        } else {
+            Distribution::KeyPartitioned(self.keys.clone())
+        }])
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        for expr in self.keys.iter().chain(&self.columns) {
+            if f(expr)? == TreeNodeRecursion::Stop {
+                return Ok(TreeNodeRecursion::Stop);
+            }
+        }
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn ExecutionPlan>>,
+        _options: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let (Some(input), true) = (children.pop(), children.is_empty()) else {
+            return internal_err!("GroupedWindowExec has one input");
+        };
+        match Self::try_new(self.window_exprs.clone(), input)? {
+            Some(grouped) => Ok(Arc::new(grouped)),
+            None => internal_err!("GroupedWindowExec lost its windows"),
+        }
+    }
+
+    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let input = self.input.execute(partition, Arc::clone(&context))?;
+        let memory = MemoryConsumer::new(format!("GroupedWindowExec[{partition}]")).register(context.memory_pool());
+        let metrics = BaselineMetrics::new(&self.metrics, partition);
+        let node = self.clone();
+        let batches = async move { node.run(input, memory, metrics).await };
+        let batches = stream::once(batches).map_ok(|batches| stream::iter(batches).map(Ok)).try_flatten();
+        Ok(Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), batches)))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+}
+
+/// What is kept of the input: its batches, and of every row its group and the columns that windows read.
+struct Gathered {
+    batches: Vec<RecordBatch>,
+    numbers: Vec<usize>,
+    parts: Vec<Vec<ArrayRef>>,
+}
+
+impl GroupedWindowExec {
+    async fn run(
+        &self,
+        mut input: SendableRecordBatchStream,
+        memory: MemoryReservation,
+        metrics: BaselineMetrics,
+    ) -> Result<Vec<RecordBatch>> {
+        let mut groups = self.group_values()?;
+        let mut gathered = Gathered { batches: vec![], numbers: vec![], parts: vec![vec![]; self.columns.len()] };
+        while let Some(batch) = input.next().await {
+            let batch = batch?;
+            let _timer = metrics.elapsed_compute().timer();
+            self.gather(batch, groups.as_deref_mut(), &mut gathered, &memory)?;
+        }
+        let timer = metrics.elapsed_compute().timer();
+        let count = groups.map_or(1, |groups| groups.len());
+        let batches = self.finish(gathered, count)?;
+        timer.done();
+        let rows = batches.iter().map(RecordBatch::num_rows).sum();
+        metrics.record_output(rows);
+        metrics.done();
+        drop(memory);
+        Ok(batches)
+    }
+
+    /// Makes the table of keys; `None` where everything is one group.
+    fn group_values(&self) -> Result<Option<Box<dyn GroupValues>>> {
+        if self.keys.is_empty() {
+            return Ok(None);
+        }
+        let input = self.input.schema();
+        let fields = self.keys.iter().enumerate().map(|(place, key)| {
+            let field = key.return_field(&input)?;
+            Ok(Field::new(format!("key{place}"), field.data_type().clone(), true))
+        });
+        let schema = Schema::new(fields.collect::<Result<Vec<_>>>()?);
+        new_group_values(Arc::new(schema), &GroupOrdering::None).map(Some)
+    }
+
+    fn gather(
+        &self,
+        batch: RecordBatch,
+        groups: Option<&mut (dyn GroupValues + 'static)>,
+        gathered: &mut Gathered,
+        memory: &MemoryReservation,
+    ) -> Result<()> {
+        let rows = batch.num_rows();
+        let evaluated = |exprs: &[Arc<dyn PhysicalExpr>]| -> Result<Vec<ArrayRef>> {
+            exprs.iter().map(|expr| expr.evaluate(&batch)?.into_array(rows)).collect()
+        };
+        match groups {
+            Some(groups) => {
+                let mut numbers = Vec::new();
+                groups.intern(&evaluated(&self.keys)?, &mut numbers)?;
+                gathered.numbers.extend(numbers);
+            }
+            None => gathered.numbers.resize(gathered.numbers.len() + rows, 0),
+        }
+        let columns = evaluated(&self.columns)?;
+        let mut bytes = rows * size_of::<usize>();
+        for column in columns.iter().chain(batch.columns()) {
+            bytes += column.to_data().get_slice_memory_size()?;
+        }
+        memory.try_grow(bytes)?;
+        for (parts, column) in gathered.parts.iter_mut().zip(columns) {
+            parts.push(column);
+        }
+        gathered.batches.push(batch);
+        Ok(())
+    }
+
+    fn finish(&self, gathered: Gathered, count: usize) -> Result<Vec<RecordBatch>> {
+        if gathered.batches.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut columns: Vec<ArrayRef> = Vec::with_capacity(gathered.parts.len());
+        for parts in gathered.parts {
+            let parts: Vec<&dyn Array> = parts.iter().map(AsRef::as_ref).collect();
+            columns.push(concat(&parts)?);
+        }
+        let groups = Groups::by_number(&gathered.numbers, count)?;
+        let calls: Vec<(GroupWindow, Vec<ArrayRef>)> = self
+            .calls
+            .iter()
+            .map(|call| (call.window, call.columns.iter().map(|place| Arc::clone(&columns[*place])).collect()))
+            .collect();
+        let results = evaluate_groups(&calls, &groups)?;
+        let mut start = 0;
+        let batches = gathered.batches.into_iter().map(|batch| {
+            let rows = batch.num_rows();
+            let mut columns = batch.columns().to_vec();
+            columns.extend(results.iter().map(|result| result.slice(start, rows)));
+            start += rows;
+            Ok(RecordBatch::try_new(Arc::clone(&self.schema), columns)?)
+        });
+        batches.collect()
+    }
+}

@@ -1,0 +1,96 @@
+-- @kind credit
+-- @doc NeMo-RL's gdpo: each score less the mean of the others in its group, over their standard deviation; the sum is
+--   normalized over the batch. The reward that it is run over decides who takes part; the scores are those of the
+--   rollouts' verifiers. A rollout without a reward is no member of its group and gets no credit; one without a
+--   group has nothing to be compared with.
+-- @formula z_k as nemo-rl/grpo for each score; a = sum(z_k); A = (a - mean(a)) / std(a) over the batch, ddof 1, without
+--   eps; a - mean(a) where std(a) is 0
+-- @source nemo_rl/algorithms/advantage_estimator.py, GDPOAdvantageEstimator
+-- @differs No weights and no eps at the second level (trl/normalize_then_sum: 1e-4; verl/gdpo: over tokens, sqrt(var +
+--   1e-8)); leave-one-out at the first.
+-- @param use_leave_one_out_baseline boolean = true : whether statistics are those of the others
+-- @param normalize_rewards boolean = true : false does not divide each score
+-- @param reward_names json = null : verifiers that take part, as {"correct": 1}; null = all
+-- @param batch_key expression = step : expression over rollouts that names the batch
+-- @check no score comes from verifier {verifier}, which has a weight
+--   SELECT weighted.verifier
+--   FROM (SELECT unnest(json_object_keys($reward_names)) AS verifier) AS weighted
+--   LEFT JOIN (SELECT DISTINCT verifier FROM scores WHERE call_id IS NULL) AS known ON known.verifier = weighted.verifier
+--   WHERE $reward_names IS NOT NULL AND known.verifier IS NULL
+--   ORDER BY weighted.verifier
+--   LIMIT 1
+-- @check rollout {rollout_id} of run {run_id} has no valid score of {verifier}
+--   SELECT reward.run_id, reward.rollout_id, wanted.verifier
+--   FROM (SELECT run_id, rollout_id FROM reward WHERE call_id IS NULL AND value IS NOT NULL) AS reward
+--   CROSS JOIN (
+--     SELECT DISTINCT verifier FROM scores
+--     WHERE call_id IS NULL AND ($reward_names IS NULL OR json_get_float($reward_names, verifier) IS NOT NULL)
+--   ) AS wanted
+--   LEFT JOIN (SELECT * FROM scores WHERE call_id IS NULL AND COALESCE(is_valid, true) AND value IS NOT NULL) AS score
+--     ON score.run_id = reward.run_id AND score.rollout_id = reward.rollout_id AND score.verifier = wanted.verifier
+--   WHERE score.rollout_id IS NULL
+--   ORDER BY reward.run_id, reward.rollout_id, wanted.verifier
+--   LIMIT 1
+WITH weighted AS (
+    SELECT DISTINCT
+        verifier,
+        CASE WHEN $reward_names IS NULL THEN 1.0 ELSE json_get_float($reward_names, verifier) END AS weight
+    FROM scores
+    WHERE call_id IS NULL
+),
+scored AS (
+    SELECT
+        reward.*,
+        weighted.verifier,
+        weighted.weight,
+        CASE WHEN COALESCE(score.is_valid, true) THEN score.value END AS score
+    FROM (SELECT * FROM reward WHERE call_id IS NULL AND value IS NOT NULL) AS reward
+    CROSS JOIN (SELECT * FROM weighted WHERE weight IS NOT NULL) AS weighted
+    LEFT JOIN (SELECT * FROM scores WHERE call_id IS NULL) AS score
+        ON score.run_id = reward.run_id AND score.rollout_id = reward.rollout_id AND score.verifier = weighted.verifier
+),
+normalized AS (
+    SELECT
+        run_id,
+        rollout_id,
+        CASE
+            WHEN $normalize_rewards AND $use_leave_one_out_baseline
+            THEN grpo(score, rollout_id, leave_one_out => true) OVER (PARTITION BY run_id, verifier, $group_key)
+            WHEN $normalize_rewards THEN grpo(score, rollout_id) OVER (PARTITION BY run_id, verifier, $group_key)
+            WHEN $use_leave_one_out_baseline THEN rloo(score, rollout_id) OVER (PARTITION BY run_id, verifier, $group_key)
+            ELSE dr_grpo(score, rollout_id) OVER (PARTITION BY run_id, verifier, $group_key)
+        END AS z
+    FROM scored
+    WHERE $group_key IS NOT NULL
+),
+added AS (
+    SELECT run_id, rollout_id, exact_sum(z) AS credit
+    FROM normalized
+    GROUP BY run_id, rollout_id
+),
+keyed AS (
+    SELECT
+        run_id,
+        rollout_id,
+        value,
+        CAST($batch_key AS VARCHAR) AS batch,
+        CAST($group_key AS VARCHAR) AS baseline_key,
+        CAST(rollout_count(value, rollout_id) OVER (PARTITION BY run_id, $group_key) AS INTEGER) AS baseline_count
+    FROM reward
+    WHERE call_id IS NULL
+),
+summed AS (
+    SELECT keyed.*, added.credit
+    FROM keyed
+    LEFT JOIN added ON added.run_id = keyed.run_id AND added.rollout_id = keyed.rollout_id
+)
+SELECT
+    run_id,
+    rollout_id,
+    'advantage' AS quantity,
+    'rollout' AS level,
+    grpo(credit, rollout_id, eps => 0) OVER (PARTITION BY run_id, batch) AS value,
+    'group' AS baseline_scope,
+    baseline_key,
+    baseline_count
+FROM summed

@@ -1,0 +1,31 @@
+-- @kind credit
+-- @doc OpenRLHF's dr_grpo: reward less the group's mean, then clipped. A rollout without a reward is no member of its
+--   group and gets no credit; one without a group has nothing to be compared with.
+-- @formula A = clip(r - mean, low, high); 0 for a singleton
+-- @source openrlhf, trainer/ppo_utils/experience_maker.py
+-- @differs Clips after the baseline, to 10 by default (TRL RLOO: before it, off; ROLL: after normalization, off).
+-- @param reward_clip_range_low double = -10 : least shaped reward; null = no limit
+-- @param reward_clip_range_high double = 10 : greatest shaped reward; null = no limit
+WITH compared AS (
+    SELECT
+        reward.*,
+        CASE WHEN $group_key IS NOT NULL THEN dr_grpo(value, rollout_id) OVER (PARTITION BY run_id, $group_key) END AS credit,
+        CAST($group_key AS VARCHAR) AS baseline_key,
+        CAST(rollout_count(value, rollout_id) OVER (PARTITION BY run_id, $group_key) AS INTEGER) AS baseline_count
+    FROM reward
+    WHERE call_id IS NULL
+)
+SELECT
+    run_id,
+    rollout_id,
+    'advantage' AS quantity,
+    'rollout' AS level,
+    CASE
+        WHEN credit < $reward_clip_range_low THEN $reward_clip_range_low
+        WHEN credit > $reward_clip_range_high THEN $reward_clip_range_high
+        ELSE credit
+    END AS value,
+    'group' AS baseline_scope,
+    baseline_key,
+    baseline_count
+FROM compared

@@ -1,0 +1,22 @@
+-- @kind credit
+-- @doc prime-rl's default: reward less the group's mean, not divided. A rollout without a reward is no member of its
+--   group and gets no credit; one without a group has nothing to be compared with.
+-- @formula A = r - mean; 0 for a singleton
+-- @source prime-rl, orchestrator/advantage.py
+-- @differs Bears the name of grpo and is Dr. GRPO: no standard deviation, so a lone winner of four gets 0.75 here and 1.5
+--   in verl.
+SELECT
+    run_id,
+    rollout_id,
+    'advantage' AS quantity,
+    'rollout' AS level,
+    CASE
+        WHEN $group_key IS NOT NULL
+        THEN
+            dr_grpo(value, rollout_id) OVER (PARTITION BY run_id, $group_key)
+    END AS value,
+    'group' AS baseline_scope,
+    CAST($group_key AS VARCHAR) AS baseline_key,
+    CAST(rollout_count(value, rollout_id) OVER (PARTITION BY run_id, $group_key) AS INTEGER) AS baseline_count
+FROM reward
+WHERE call_id IS NULL

@@ -1,0 +1,23 @@
+-- @kind credit
+-- @doc prime-rl's MaxRL: reward less the group's mean, over the mean. Where the mean is not positive every credit is 0.
+--   A rollout without a reward is no member of its group and gets no credit; one without a group has nothing to be
+--   compared with.
+-- @formula A = (r - mean) / mean; 0 where mean <= 0
+-- @source prime-rl, orchestrator/advantage.py
+-- @differs No eps and a guard (skyrl/maxrl: eps 1e-6 and no guard, so that negative rewards blow up; a singleton keeps its
+--   reward there).
+SELECT
+    run_id,
+    rollout_id,
+    'advantage' AS quantity,
+    'rollout' AS level,
+    CASE
+        WHEN $group_key IS NOT NULL
+        THEN
+            maxrl(value, rollout_id) OVER (PARTITION BY run_id, $group_key)
+    END AS value,
+    'group' AS baseline_scope,
+    CAST($group_key AS VARCHAR) AS baseline_key,
+    CAST(rollout_count(value, rollout_id) OVER (PARTITION BY run_id, $group_key) AS INTEGER) AS baseline_count
+FROM reward
+WHERE call_id IS NULL

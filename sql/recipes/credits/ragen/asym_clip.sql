@@ -1,0 +1,23 @@
+-- @kind credit
+-- @doc RAGEN's asym_clip: as mean_std, then clipped from -1 to 3. A rollout without a reward is no member of its group
+--   and gets no credit; one without a group has nothing to be compared with.
+-- @formula A = clip((r - mean) / (std + 1e-6), -1, 3), std with ddof 1; 0 where std <= 1e-6
+-- @source ragen, trainer/core_algos.py (reward_normalization.method)
+-- @differs The only asymmetric clip.
+-- @param clip_low double = -1 : least credit
+-- @param clip_high double = 3 : greatest credit
+SELECT
+    run_id,
+    rollout_id,
+    'advantage' AS quantity,
+    'rollout' AS level,
+    CASE
+        WHEN $group_key IS NOT NULL
+        THEN
+            greatest(least(grpo(value, rollout_id, min_std => 1e-6) OVER (PARTITION BY run_id, $group_key), $clip_high), $clip_low)
+    END AS value,
+    'group' AS baseline_scope,
+    CAST($group_key AS VARCHAR) AS baseline_key,
+    CAST(rollout_count(value, rollout_id) OVER (PARTITION BY run_id, $group_key) AS INTEGER) AS baseline_count
+FROM reward
+WHERE call_id IS NULL

@@ -1,0 +1,21 @@
+-- @kind credit
+-- @doc RAGEN's mean: reward less the group's mean. A rollout without a reward is no member of its group and gets no
+--   credit; one without a group has nothing to be compared with.
+-- @formula A = r - mean; 0 for a singleton
+-- @source ragen, trainer/core_algos.py (reward_normalization.method)
+-- @differs The formula of prime-rl/grpo.
+SELECT
+    run_id,
+    rollout_id,
+    'advantage' AS quantity,
+    'rollout' AS level,
+    CASE
+        WHEN $group_key IS NOT NULL
+        THEN
+            dr_grpo(value, rollout_id) OVER (PARTITION BY run_id, $group_key)
+    END AS value,
+    'group' AS baseline_scope,
+    CAST($group_key AS VARCHAR) AS baseline_key,
+    CAST(rollout_count(value, rollout_id) OVER (PARTITION BY run_id, $group_key) AS INTEGER) AS baseline_count
+FROM reward
+WHERE call_id IS NULL

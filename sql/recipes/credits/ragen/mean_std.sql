@@ -1,0 +1,22 @@
+-- @kind credit
+-- @doc RAGEN's mean_std: reward less the group's mean, over its standard deviation; 0 where that is at most 1e-6 or the
+--   group has one member. A rollout without a reward is no member of its group and gets no credit; one without a
+--   group has nothing to be compared with.
+-- @formula A = (r - mean) / (std + 1e-6), std with ddof 1; 0 where std <= 1e-6
+-- @source ragen, trainer/core_algos.py (reward_normalization.method)
+-- @differs The formula of roll/grpo.
+SELECT
+    run_id,
+    rollout_id,
+    'advantage' AS quantity,
+    'rollout' AS level,
+    CASE
+        WHEN $group_key IS NOT NULL
+        THEN
+            grpo(value, rollout_id, min_std => 1e-6) OVER (PARTITION BY run_id, $group_key)
+    END AS value,
+    'group' AS baseline_scope,
+    CAST($group_key AS VARCHAR) AS baseline_key,
+    CAST(rollout_count(value, rollout_id) OVER (PARTITION BY run_id, $group_key) AS INTEGER) AS baseline_count
+FROM reward
+WHERE call_id IS NULL

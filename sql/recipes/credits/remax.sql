@@ -1,0 +1,24 @@
+-- @kind credit
+-- @doc ReMax: the reward less that of the greedy rollout of the group, which gets no credit itself. Say which rollout
+--   that is: by its attempt, its purpose or its metadata. A rollout without a reward is no member of its group and
+--   gets no credit; one without a group has nothing to be compared with.
+-- @formula A = r - r of the greedy rollout (or the mean of several); null in a group without one
+-- @source arXiv 2310.10505 (ReMax)
+-- @param is_greedy expression : expression over rollouts that is true for the greedy one, such as json_get_bool(metadata,
+--   'greedy')
+-- @param no_greedy string = null : credit in a group without a greedy rollout: null, value or error
+SELECT
+    run_id,
+    rollout_id,
+    'advantage' AS quantity,
+    'rollout' AS level,
+    CASE
+        WHEN $group_key IS NOT NULL
+        THEN remax(value, rollout_id, $is_greedy, no_greedy => $no_greedy) OVER (PARTITION BY run_id, $group_key)
+    END AS value,
+    'group' AS baseline_scope,
+    CAST($group_key AS VARCHAR) AS baseline_key,
+    CAST(rollout_sum(CASE WHEN $is_greedy AND value IS NOT NULL THEN 1.0 ELSE 0.0 END, rollout_id) OVER (PARTITION BY run_id, $group_key) AS INTEGER)
+        AS baseline_count
+FROM reward
+WHERE call_id IS NULL

@@ -1,0 +1,22 @@
+-- @kind credit
+-- @doc rLLM's rloo: the reward less the mean of the others in the group. Quirk: a singleton keeps its reward. A rollout
+--   without a reward is no member of its group and gets no credit; one without a group has nothing to be compared
+--   with.
+-- @formula A = n / (n - 1) * (r - mean); r for a singleton
+-- @source rllm, trainer/algorithms/advantage.py and rl_algo.py
+-- @differs Singleton as verl/rloo; 0 in verl/rloo_vectorized, trl/rloo and skyrl/rloo.
+SELECT
+    run_id,
+    rollout_id,
+    'advantage' AS quantity,
+    'rollout' AS level,
+    CASE
+        WHEN $group_key IS NOT NULL
+        THEN
+            rloo(value, rollout_id, singleton => 'value') OVER (PARTITION BY run_id, $group_key)
+    END AS value,
+    'group' AS baseline_scope,
+    CAST($group_key AS VARCHAR) AS baseline_key,
+    CAST(rollout_count(value, rollout_id) OVER (PARTITION BY run_id, $group_key) AS INTEGER) AS baseline_count
+FROM reward
+WHERE call_id IS NULL

@@ -1,0 +1,58 @@
+-- @kind credit
+-- @doc ROLL's grpo: reward less a mean, over a standard deviation, each of the group, the batch or of all batches so
+--   far; then clipped. A group of one, or with a standard deviation of at most 1e-6, gets 0. A rollout without a
+--   reward is no member of its group and gets no credit; one without a group has nothing to be compared with.
+-- @formula A = clip((r - mean) / (std + 1e-6), -reward_clip, reward_clip), std with ddof 1; 0 where the group has one
+--   member or std <= 1e-6
+-- @source ROLL, roll/utils/functionals.py, reward_postprocess (norm_mean_type, norm_std_type, reward_clip)
+-- @differs Clips after normalization (TRL RLOO: before the baseline). A standard deviation of 1e-6 or less counts as none.
+-- @param norm_mean_type string = group : mean of the group, the batch, running, or null for none
+-- @param norm_std_type string = group : standard deviation of the group, the batch, running, or null for none
+-- @param reward_clip double = null : greatest size after normalization; null = no limit
+-- @param batch_key expression = step : expression over rollouts that names the batch
+-- @check norm_mean_type is {given}: it must be group, batch, running or null
+--   SELECT $norm_mean_type AS given WHERE $norm_mean_type NOT IN ('group', 'batch', 'running')
+-- @check norm_std_type is {given}: it must be group, batch, running or null
+--   SELECT $norm_std_type AS given WHERE $norm_std_type NOT IN ('group', 'batch', 'running')
+-- @check norm_mean_type {mean} does not go with norm_std_type {std}
+--   SELECT COALESCE($norm_mean_type, 'null') AS mean, COALESCE($norm_std_type, 'null') AS std
+--   WHERE (COALESCE($norm_mean_type, '') = 'running') <> (COALESCE($norm_std_type, '') = 'running')
+--     OR ($norm_mean_type IS NULL AND $norm_std_type IS NOT NULL)
+WITH normalized AS (
+    SELECT
+        reward.*,
+        CAST($group_key AS VARCHAR) AS baseline_key,
+        CAST(rollout_count(value, rollout_id) OVER (PARTITION BY run_id, $group_key) AS INTEGER) AS baseline_count,
+        CASE
+            WHEN $group_key IS NULL THEN NULL
+            WHEN $norm_mean_type = 'group' AND $norm_std_type = 'group'
+            THEN grpo(value, rollout_id, min_std => 1e-6) OVER (PARTITION BY run_id, $group_key)
+            WHEN $norm_mean_type = 'batch' AND $norm_std_type = 'batch'
+            THEN grpo(value, rollout_id, min_std => 1e-6) OVER (PARTITION BY run_id, $batch_key)
+            WHEN $norm_mean_type = 'running' AND $norm_std_type = 'running'
+            THEN running_norm(value, rollout_id, CAST($batch_key AS BIGINT), eps => 1e-6) OVER (PARTITION BY run_id)
+            WHEN $norm_mean_type = 'group' AND $norm_std_type = 'batch'
+            THEN dr_grpo(value, rollout_id) OVER (PARTITION BY run_id, $group_key) / (rollout_std(value, rollout_id) OVER (PARTITION BY run_id, $batch_key) + 1e-6)
+            WHEN $norm_mean_type = 'batch' AND $norm_std_type = 'group'
+            THEN dr_grpo(value, rollout_id) OVER (PARTITION BY run_id, $batch_key) / (rollout_std(value, rollout_id) OVER (PARTITION BY run_id, $group_key) + 1e-6)
+            WHEN $norm_mean_type = 'group' THEN dr_grpo(value, rollout_id) OVER (PARTITION BY run_id, $group_key)
+            WHEN $norm_mean_type = 'batch' THEN dr_grpo(value, rollout_id) OVER (PARTITION BY run_id, $batch_key)
+            ELSE value
+        END AS credit
+    FROM reward
+    WHERE call_id IS NULL
+)
+SELECT
+    run_id,
+    rollout_id,
+    'advantage' AS quantity,
+    'rollout' AS level,
+    CASE
+        WHEN credit > $reward_clip THEN $reward_clip
+        WHEN credit < 0.0 - $reward_clip THEN 0.0 - $reward_clip
+        ELSE credit
+    END AS value,
+    'group' AS baseline_scope,
+    baseline_key,
+    baseline_count
+FROM normalized

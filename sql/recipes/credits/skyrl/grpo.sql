@@ -1,0 +1,28 @@
+-- @kind credit
+-- @doc SkyRL's grpo: reward less the group's mean, over its standard deviation. A singleton keeps its reward, over 1 +
+--   1e-6. Step-wise rows do not count: SkyRL computes on the last row of each rollout and spreads the result. A
+--   rollout without a reward is no member of its group and gets no credit; one without a group has nothing to be
+--   compared with.
+-- @formula A = (r - mean) / (std + 1e-6), std with ddof 1; r - mean without grpo_norm_by_std; r / (1 + 1e-6) for a
+--   singleton
+-- @source skyrl, backends/skyrl_train/utils/ppo_utils.py, compute_grpo_outcome_advantage
+-- @differs The formula of verl/grpo, over rollouts instead of rows.
+-- @param grpo_norm_by_std boolean = true : false does not divide
+SELECT
+    run_id,
+    rollout_id,
+    'advantage' AS quantity,
+    'rollout' AS level,
+    CASE
+        WHEN $group_key IS NOT NULL
+        THEN
+            CASE
+                WHEN $grpo_norm_by_std THEN grpo(value, rollout_id, singleton => 'unit_std') OVER (PARTITION BY run_id, $group_key)
+                ELSE dr_grpo(value, rollout_id, singleton => 'value') OVER (PARTITION BY run_id, $group_key)
+            END
+    END AS value,
+    'group' AS baseline_scope,
+    CAST($group_key AS VARCHAR) AS baseline_key,
+    CAST(rollout_count(value, rollout_id) OVER (PARTITION BY run_id, $group_key) AS INTEGER) AS baseline_count
+FROM reward
+WHERE call_id IS NULL

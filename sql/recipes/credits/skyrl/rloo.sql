@@ -1,0 +1,21 @@
+-- @kind credit
+-- @doc SkyRL's rloo: the reward less the mean of the others in the group. A rollout without a reward is no member of
+--   its group and gets no credit; one without a group has nothing to be compared with.
+-- @formula A = n / (n - 1) * (r - mean); 0 for a singleton
+-- @source skyrl, backends/skyrl_train/utils/ppo_utils.py, compute_rloo_outcome_advantage
+-- @differs Singleton 0 (verl/rloo, rllm/rloo: its reward).
+SELECT
+    run_id,
+    rollout_id,
+    'advantage' AS quantity,
+    'rollout' AS level,
+    CASE
+        WHEN $group_key IS NOT NULL
+        THEN
+            rloo(value, rollout_id) OVER (PARTITION BY run_id, $group_key)
+    END AS value,
+    'group' AS baseline_scope,
+    CAST($group_key AS VARCHAR) AS baseline_key,
+    CAST(rollout_count(value, rollout_id) OVER (PARTITION BY run_id, $group_key) AS INTEGER) AS baseline_count
+FROM reward
+WHERE call_id IS NULL

@@ -1,0 +1,61 @@
+-- @kind credit
+-- @doc slime's reinforce_plus_plus_baseline: reward less the group's mean, on every token; whitening is an option of
+--   slime that is off by default and not part of it here. A rollout without a reward is no member of its group and
+--   gets no credit; one without a group has nothing to be compared with.
+-- @formula A = r - mean; 0 for a single row; r without rewards_normalization
+-- @source slime, ray/rollout.py, _post_process_rewards
+-- @differs No whitening (verl, NeMo-RL, OpenRLHF whiten over tokens). Quirk: where the rows of a batch are not
+--   n_samples_per_prompt * rollout_batch_size (fan-out, ragged groups), slime takes the whole batch for one group;
+--   that needs both parameters, and votes=rollout keeps the groups. Sibling rows count each. With votes=row a
+--   rollout that became several rows (one for each chain of exact extensions, view rollout_rows) counts once for
+--   each of them; votes=rollout is the corrected form.
+-- @param rewards_normalization boolean = true : whether the mean is subtracted at all
+-- @param n_samples_per_prompt long = null : samples of a prompt; null = as many as there are
+-- @param rollout_batch_size long = null : prompts of a batch; null = as many as there are
+-- @param votes string = row : what counts once in the group: each row, as the trainer does, or each rollout
+-- @param batch_key expression = step : expression over rollouts that names the batch
+-- @check votes is {votes}: it must be row or rollout
+--   SELECT $votes AS votes WHERE $votes IS NULL OR $votes NOT IN ('row', 'rollout')
+WITH voted AS (
+    SELECT
+        reward.*,
+        CASE WHEN $votes = 'row' THEN COALESCE(counted.merged_rows, 1) ELSE 1 END AS votes
+    FROM reward
+    LEFT JOIN rollout_rows AS counted ON counted.run_id = reward.run_id AND counted.rollout_id = reward.rollout_id
+    WHERE reward.call_id IS NULL
+),
+flattened AS (
+    SELECT
+        *,
+        CAST(rollout_sum(CAST(votes AS DOUBLE), rollout_id) OVER (PARTITION BY run_id, $batch_key) AS BIGINT) AS batch_rows
+    FROM voted
+),
+keyed AS (
+    SELECT
+        *,
+        CASE
+            WHEN $votes = 'row' AND batch_rows <> $n_samples_per_prompt * $rollout_batch_size
+            THEN 'batch'
+            ELSE 'group'
+        END AS baseline_scope,
+        CASE
+            WHEN $votes = 'row' AND batch_rows <> $n_samples_per_prompt * $rollout_batch_size
+            THEN CAST($batch_key AS VARCHAR)
+            ELSE CAST($group_key AS VARCHAR)
+        END AS baseline_key
+    FROM flattened
+)
+SELECT
+    run_id,
+    rollout_id,
+    'advantage' AS quantity,
+    'rollout' AS level,
+    CASE
+        WHEN baseline_key IS NULL THEN NULL
+        WHEN NOT $rewards_normalization THEN value
+        ELSE dr_grpo(value, rollout_id, votes => votes) OVER (PARTITION BY run_id, baseline_scope, baseline_key)
+    END AS value,
+    baseline_scope,
+    baseline_key,
+    CAST(rollout_count(value, rollout_id) OVER (PARTITION BY run_id, baseline_scope, baseline_key) AS INTEGER) AS baseline_count
+FROM keyed

@@ -1,0 +1,148 @@
+-- @kind credit
+-- @doc verl's gdpo: each score is normalized in its group as in verl/grpo, the weighted sum is whitened over the tokens
+--   of the batch. The reward that it is run over decides who takes part; the scores are those of the rollouts'
+--   verifiers. A rollout without a reward is no member of its group and gets no credit; one without a group has
+--   nothing to be compared with.
+-- @formula z_k = (s_k - mean_k) / (std_k + epsilon) in the group; a = sum(w_k * z_k); A = (a - m) / sqrt(v + 1e-8) over
+--   tokens, as verl/reinforce_plus_plus_baseline
+-- @source verl/trainer/ppo/core_algos.py at commit 1dda039b, compute_gdpo_outcome_advantage
+-- @differs Whitens over tokens (trl/normalize_then_sum and nemo-rl/gdpo: over rows). With votes=row a rollout that became
+--   several rows (one for each chain of exact extensions, view rollout_rows) counts once for each of them;
+--   votes=rollout is the corrected form.
+-- @param gdpo_reward_weights json = null : verifier to weight, as {"correct": 1, "format": 0.2}; null = every verifier
+--   with weight 1
+-- @param epsilon double = 1e-6 : added to the standard deviation in the group
+-- @param votes string = row : what counts once in the group: each row, as the trainer does, or each rollout
+-- @param batch_key expression = step : expression over rollouts that names the batch
+-- @check votes is {votes}: it must be row or rollout
+--   SELECT $votes AS votes WHERE $votes IS NULL OR $votes NOT IN ('row', 'rollout')
+-- @check no score comes from verifier {verifier}, which has a weight
+--   SELECT weighted.verifier
+--   FROM (SELECT unnest(json_object_keys($gdpo_reward_weights)) AS verifier) AS weighted
+--   LEFT JOIN (SELECT DISTINCT verifier FROM scores WHERE call_id IS NULL) AS known ON known.verifier = weighted.verifier
+--   WHERE $gdpo_reward_weights IS NOT NULL AND known.verifier IS NULL
+--   ORDER BY weighted.verifier
+--   LIMIT 1
+-- @check rollout {rollout_id} of run {run_id} has no valid score of {verifier}
+--   SELECT reward.run_id, reward.rollout_id, wanted.verifier
+--   FROM (SELECT run_id, rollout_id FROM reward WHERE call_id IS NULL AND value IS NOT NULL) AS reward
+--   CROSS JOIN (
+--     SELECT DISTINCT verifier FROM scores
+--     WHERE call_id IS NULL AND ($gdpo_reward_weights IS NULL OR json_get_float($gdpo_reward_weights, verifier) IS NOT NULL)
+--   ) AS wanted
+--   LEFT JOIN (SELECT * FROM scores WHERE call_id IS NULL AND COALESCE(is_valid, true) AND value IS NOT NULL) AS score
+--     ON score.run_id = reward.run_id AND score.rollout_id = reward.rollout_id AND score.verifier = wanted.verifier
+--   WHERE score.rollout_id IS NULL
+--   ORDER BY reward.run_id, reward.rollout_id, wanted.verifier
+--   LIMIT 1
+-- @check rollout {rollout_id} of run {run_id} has a reward, but no trained token is known of it: import its calls
+--   SELECT reward.run_id, reward.rollout_id
+--   FROM reward
+--   LEFT JOIN rollout_rows AS counted ON counted.run_id = reward.run_id AND counted.rollout_id = reward.rollout_id
+--   WHERE reward.call_id IS NULL AND reward.value IS NOT NULL AND COALESCE(counted.trained_tokens, 0) = 0
+--   ORDER BY reward.run_id, reward.rollout_id
+--   LIMIT 1
+-- @check the batch {batch} of run {run_id} trains {tokens} tokens: verl cannot whiten one
+--   SELECT run_id, batch, tokens
+--   FROM (
+--     SELECT reward.run_id, CAST($batch_key AS VARCHAR) AS batch, sum(counted.trained_tokens) AS tokens
+--     FROM (SELECT * FROM reward WHERE call_id IS NULL AND value IS NOT NULL) AS reward
+--     JOIN (SELECT run_id AS known_run, rollout_id AS known_rollout, trained_tokens FROM rollout_rows) AS counted
+--       ON counted.known_run = reward.run_id AND counted.known_rollout = reward.rollout_id
+--     GROUP BY reward.run_id, CAST($batch_key AS VARCHAR)
+--   )
+--   WHERE tokens <= 1
+--   ORDER BY run_id, batch
+--   LIMIT 1
+WITH weighted AS (
+    SELECT DISTINCT
+        verifier,
+        CASE WHEN $gdpo_reward_weights IS NULL THEN 1.0 ELSE json_get_float($gdpo_reward_weights, verifier) END AS weight
+    FROM scores
+    WHERE call_id IS NULL
+),
+scored AS (
+    SELECT
+        reward.*,
+        weighted.verifier,
+        weighted.weight,
+        CASE WHEN COALESCE(score.is_valid, true) THEN score.value END AS score
+    FROM (SELECT * FROM reward WHERE call_id IS NULL AND value IS NOT NULL) AS reward
+    CROSS JOIN (SELECT * FROM weighted WHERE weight IS NOT NULL) AS weighted
+    LEFT JOIN (SELECT * FROM scores WHERE call_id IS NULL) AS score
+        ON score.run_id = reward.run_id AND score.rollout_id = reward.rollout_id AND score.verifier = weighted.verifier
+),
+counted_rows AS (
+    SELECT
+        scored.*,
+        CASE WHEN $votes = 'row' THEN COALESCE(known.merged_rows, 1) ELSE 1 END AS votes
+    FROM scored
+    LEFT JOIN rollout_rows AS known ON known.run_id = scored.run_id AND known.rollout_id = scored.rollout_id
+),
+normalized AS (
+    SELECT
+        run_id,
+        rollout_id,
+        weight,
+        grpo(score, rollout_id, eps => $epsilon, singleton => 'unit_std', votes => votes)
+            OVER (PARTITION BY run_id, verifier, $group_key) AS z
+    FROM counted_rows
+    WHERE $group_key IS NOT NULL
+),
+added AS (
+    SELECT run_id, rollout_id, exact_sum(weight * z) AS centered
+    FROM normalized
+    GROUP BY run_id, rollout_id
+),
+keyed AS (
+    SELECT
+        run_id,
+        rollout_id,
+        value,
+        CAST($batch_key AS VARCHAR) AS batch,
+        CAST($group_key AS VARCHAR) AS baseline_key,
+        CAST(rollout_count(value, rollout_id) OVER (PARTITION BY run_id, $group_key) AS INTEGER) AS baseline_count
+    FROM reward
+    WHERE call_id IS NULL
+),
+centered AS (
+    SELECT keyed.*, added.centered, known.trained_tokens
+    FROM keyed
+    LEFT JOIN added ON added.run_id = keyed.run_id AND added.rollout_id = keyed.rollout_id
+    LEFT JOIN rollout_rows AS known ON known.run_id = keyed.run_id AND known.rollout_id = keyed.rollout_id
+),
+counted AS (
+    SELECT
+        *,
+        CASE WHEN centered IS NOT NULL THEN CAST(trained_tokens AS DOUBLE) END AS weight
+    FROM centered
+),
+summed AS (
+    SELECT
+        *,
+        rollout_sum(weight, rollout_id) OVER (PARTITION BY run_id, batch) AS tokens,
+        rollout_sum(weight * centered, rollout_id) OVER (PARTITION BY run_id, batch) AS total
+    FROM counted
+),
+spread AS (
+    SELECT
+        *,
+        centered - total / (tokens + 1e-8) AS difference
+    FROM summed
+),
+varied AS (
+    SELECT
+        *,
+        rollout_sum(weight * difference * difference, rollout_id) OVER (PARTITION BY run_id, batch) / (tokens + 1e-8) * tokens / (tokens - 1.0) AS variance
+    FROM spread
+)
+SELECT
+    run_id,
+    rollout_id,
+    'advantage' AS quantity,
+    'rollout' AS level,
+    difference / sqrt(variance + 1e-8) AS value,
+    'group' AS baseline_scope,
+    baseline_key,
+    baseline_count
+FROM varied

@@ -1,0 +1,41 @@
+-- @kind credit
+-- @doc verl's grpo: reward less the group's mean, over its standard deviation. The only row of a group keeps its
+--   reward, over 1 + epsilon: verl takes a mean of 0 and a standard deviation of 1 for it. A rollout without a
+--   reward is no member of its group and gets no credit; one without a group has nothing to be compared with.
+-- @formula A = (r - mean) / (std + epsilon), std with ddof 1; r - mean without norm_adv_by_std_in_grpo; r / (1 + epsilon)
+--   for a single row
+-- @source verl/trainer/ppo/core_algos.py at commit 1dda039b, compute_grpo_outcome_advantage
+-- @differs A singleton keeps its reward here (TRL, ROLL, AReaL, NeMo-RL: 0; slime, OpenRLHF: NaN). epsilon 1e-6, ddof 1.
+--   With votes=row a rollout that became several rows (one for each chain of exact extensions, view rollout_rows)
+--   counts once for each of them; votes=rollout is the corrected form.
+-- @param epsilon double = 1e-6 : added to the standard deviation
+-- @param norm_adv_by_std_in_grpo boolean = true : false does not divide (Dr. GRPO)
+-- @param votes string = row : what counts once in the group: each row, as the trainer does, or each rollout
+-- @check votes is {votes}: it must be row or rollout
+--   SELECT $votes AS votes WHERE $votes IS NULL OR $votes NOT IN ('row', 'rollout')
+WITH voted AS (
+    SELECT
+        reward.*,
+        CASE WHEN $votes = 'row' THEN COALESCE(counted.merged_rows, 1) ELSE 1 END AS votes
+    FROM reward
+    LEFT JOIN rollout_rows AS counted ON counted.run_id = reward.run_id AND counted.rollout_id = reward.rollout_id
+    WHERE reward.call_id IS NULL
+)
+SELECT
+    run_id,
+    rollout_id,
+    'advantage' AS quantity,
+    'rollout' AS level,
+    CASE
+        WHEN $group_key IS NOT NULL
+        THEN
+            CASE
+                WHEN $norm_adv_by_std_in_grpo
+                THEN grpo(value, rollout_id, eps => $epsilon, singleton => 'unit_std', votes => votes) OVER (PARTITION BY run_id, $group_key)
+                ELSE dr_grpo(value, rollout_id, singleton => 'value', votes => votes) OVER (PARTITION BY run_id, $group_key)
+            END
+    END AS value,
+    'group' AS baseline_scope,
+    CAST($group_key AS VARCHAR) AS baseline_key,
+    CAST(rollout_count(value, rollout_id) OVER (PARTITION BY run_id, $group_key) AS INTEGER) AS baseline_count
+FROM voted

@@ -1,0 +1,42 @@
+-- @kind credit
+-- @doc verl's grpo_passk: only the best row of a group gets credit, its lead over the second best. Rows that share the
+--   best reward have no lead. verl raises on a group of one row, and so does this. A rollout without a reward is no
+--   member of its group and gets no credit; one without a group has nothing to be compared with.
+-- @formula A = (best - second) / (std + epsilon) for the best, 0 for the others; std with ddof 1; best - second without
+--   norm_adv_by_std_in_grpo
+-- @source verl/trainer/ppo/core_algos.py at commit 1dda039b, compute_grpo_passk_outcome_advantage
+-- @differs With votes=row the second row of the best rollout is its own second best, and the lead is 0. With votes=row a
+--   rollout that became several rows (one for each chain of exact extensions, view rollout_rows) counts once for
+--   each of them; votes=rollout is the corrected form.
+-- @param epsilon double = 1e-6 : added to the standard deviation
+-- @param norm_adv_by_std_in_grpo boolean = true : false does not divide
+-- @param singleton string = error : what a group of one row does: error as verl, or null to leave it without credit
+-- @param votes string = row : what counts once in the group: each row, as the trainer does, or each rollout
+-- @check votes is {votes}: it must be row or rollout
+--   SELECT $votes AS votes WHERE $votes IS NULL OR $votes NOT IN ('row', 'rollout')
+WITH voted AS (
+    SELECT
+        reward.*,
+        CASE WHEN $votes = 'row' THEN COALESCE(counted.merged_rows, 1) ELSE 1 END AS votes
+    FROM reward
+    LEFT JOIN rollout_rows AS counted ON counted.run_id = reward.run_id AND counted.rollout_id = reward.rollout_id
+    WHERE reward.call_id IS NULL
+)
+SELECT
+    run_id,
+    rollout_id,
+    'advantage' AS quantity,
+    'rollout' AS level,
+    CASE
+        WHEN $group_key IS NOT NULL
+        THEN
+            CASE
+                WHEN $norm_adv_by_std_in_grpo
+                THEN grpo_passk(value, rollout_id, eps => $epsilon, singleton => $singleton, votes => votes) OVER (PARTITION BY run_id, $group_key)
+                ELSE grpo_passk(value, rollout_id, scale => 'none', singleton => $singleton, votes => votes) OVER (PARTITION BY run_id, $group_key)
+            END
+    END AS value,
+    'group' AS baseline_scope,
+    CAST($group_key AS VARCHAR) AS baseline_key,
+    CAST(rollout_count(value, rollout_id) OVER (PARTITION BY run_id, $group_key) AS INTEGER) AS baseline_count
+FROM voted
