@@ -49,29 +49,11 @@ impl Constants {
         Self::new(function, 0, given)
     }
 
-    /// Reads the constant arguments of an aggregate; `first` is the position of the first of them.
-    pub(crate) fn of_aggregate(function: &'static Function, first: usize, args: &AccumulatorArgs) -> Result<Self> {
-        let mut given = Vec::new();
-        for (position, expr) in args.exprs.iter().enumerate().skip(first) {
-            let value = NO_COLUMNS.as_ref().and_then(|batch| expr.evaluate(batch).ok());
-            given.push(constant(function, position, (value, expr.to_string()))?);
-        }
-        Self::new(function, first, given)
-    }
-
     /// Reads the constant arguments of an aggregate call.
     pub(crate) fn of_aggregate(function: &'static Function, first: usize, args: &AccumulatorArgs) -> Result<Self> {
-        let Some(batch) = NO_COLUMNS.as_ref() else {
-            return internal_err!("no batch without columns");
-        };
         let constants = args.exprs.iter().enumerate().skip(first).map(|(position, expr)| {
-            let value = match expr.evaluate(batch) {
-                Ok(ColumnarValue::Scalar(value)) => Some(value),
-                Ok(ColumnarValue::Array(array)) => ScalarValue::try_from_array(&array, 0).ok(),
-                Err(_) => None,
-            };
-            let name = function.params.get(position).map_or("?", |param| param.name);
-            value.map_or_else(|| plan_err!("{}: {name} must be a constant, not {expr}", function.name), Ok)
+            let value = NO_COLUMNS.as_ref().and_then(|batch| expr.evaluate(batch).ok());
+            constant(function, position, (value, expr.to_string()))
         });
         Self::new(function, first, constants.collect::<Result<Vec<_>>>()?)
     }

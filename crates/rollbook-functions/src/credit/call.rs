@@ -11,7 +11,7 @@ use datafusion_expr::WindowUDF;
 use super::groups::{Columns, Groups, Members, NO_MEMBER, members};
 use super::kernel::{Fault, Group, Outcome, credits};
 use super::rule::{Name, Reading, Rule};
-use super::spread::Counted;
+use super::spread::{Counted, Scaled, ScaledMoments};
 use super::window::{CreditWindow, function};
 use crate::constants::Constants;
 
@@ -123,9 +123,9 @@ impl GroupWindow {
         let mut by_row = vec![f64::NAN; groups.row_count()];
         let mut found = Vec::new();
         let mut start = 0;
-        for (rows, end) in groups.iter().zip(&members.ends) {
+        for ((rows, end), moments) in groups.iter().zip(&members.ends).zip(&members.moments) {
             found.clear();
-            let group = group(members, start, *end);
+            let group = group(members, *moments, start, *end);
             let outcome = match credits(group, &self.rule, &mut found) {
                 Ok(outcome) => outcome,
                 Err(fault) => return self.report(&fault, columns.rollout_ids, members, start, *end),
@@ -168,12 +168,12 @@ impl GroupWindow {
     }
 }
 
-fn group(members: &Members, start: usize, end: usize) -> Group<'_> {
+fn group(members: &Members, moments: ScaledMoments, start: usize, end: usize) -> Group<'_> {
+    let votes = members.votes.get(start..end).unwrap_or_default();
+    let scaled = members.scaled.get(start..end).unwrap_or_default();
     Group {
-        members: Counted {
-            values: members.values.get(start..end).unwrap_or_default(),
-            votes: members.votes.get(start..end).unwrap_or_default(),
-        },
+        members: Counted { values: members.values.get(start..end).unwrap_or_default(), votes },
+        scaled: Scaled { members: Counted { values: scaled, votes }, moments },
         weights: members.weights.get(start..end).unwrap_or_default(),
         marks: members.marks.get(start..end).unwrap_or_default(),
         positions: members.positions.get(start..end).unwrap_or_default(),

@@ -6,6 +6,7 @@ use arrow::array::{Array, BooleanArray, Float64Array, Int64Array, StringArray};
 use datafusion_common::{Result, exec_err};
 
 use super::rule::{Missing, NotANumber, Reading};
+use super::spread::{Counted, ScaledMoments};
 
 /// Stands for the member of a row whose rollout is none.
 pub(super) const NO_MEMBER: u32 = u32::MAX;
@@ -104,6 +105,9 @@ pub(super) struct Members {
     pub(super) of_row: Vec<u32>,
     /// Where the members of each group end.
     pub(super) ends: Vec<usize>,
+    /// The values scaled, and the moments of each group.
+    pub(super) scaled: Vec<f64>,
+    pub(super) moments: Vec<ScaledMoments>,
 }
 
 /// Collects the members of every group, sorted by id. Which of several faults of a group is reported does not depend on the order of rows.
@@ -115,8 +119,12 @@ pub(super) fn members(function: &str, columns: &Columns, groups: &Groups, readin
     let mut members = Members { of_row: vec![NO_MEMBER; groups.row_count()], ..Members::default() };
     let mut sorted = Vec::new();
     for rows in groups.iter() {
+        let start = members.values.len();
         collector.group(rows, &mut sorted, &mut members)?;
         members.ends.push(members.values.len());
+        let values = members.values.get(start..).unwrap_or_default();
+        let votes = members.votes.get(start..).unwrap_or_default();
+        members.moments.push(ScaledMoments::new(Counted { values, votes }, &mut members.scaled));
     }
     Ok(members)
 }

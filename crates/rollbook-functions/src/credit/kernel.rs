@@ -9,8 +9,8 @@
 use super::ordered::{moving_average, running};
 use super::rank::ranks;
 use super::rule::{Fallback, Gate, Incomplete, Method, Nonpositive, Rule, Scale};
-use super::spread::{Counted, all_equal, exponent};
-use crate::exact::{scale, total};
+use super::spread::{Counted, Scaled, ScaledMoments, all_equal};
+use crate::exact::total;
 
 /// Stands for a credit that is null; no credit is NaN.
 pub(super) const NULL: f64 = f64::NAN;
@@ -32,6 +32,8 @@ pub(super) enum Fault {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Group<'a> {
     pub(super) members: Counted<'a>,
+    /// The same values scaled, with their moments.
+    pub(super) scaled: Scaled<'a>,
     pub(super) weights: &'a [f64],
     pub(super) marks: &'a [bool],
     pub(super) positions: &'a [i64],
@@ -92,94 +94,60 @@ fn shut(group: Group, gate: &Gate) -> Result<Option<Fallback>, Fault> {
             Incomplete::Error => return Err(Fault::Incomplete { members: values.len(), group_size }),
         }
     }
-    if values.len() == 1 && group.members.count() == 1.0 {
+    if values.len() == 1 && group.scaled.moments.count == 1.0 {
         return match gate.singleton {
             Fallback::Error => Err(Fault::Singleton { member: 0 }),
             singleton => Ok(Some(singleton)),
         };
     }
-    // Compared, not computed: the mean of equal values may differ from them by a rounding.
-    Ok(all_equal(values).then_some(gate.zero_variance))
-}
-
-/// Values scaled by a power of two, so that squares neither overflow nor vanish.
-pub(super) struct Scaled {
-    pub(super) values: Vec<f64>,
-    pub(super) exponent: i32,
-}
-
-impl Scaled {
-    pub(super) fn new(values: &[f64]) -> Self {
-        let largest = values.iter().fold(0.0, |largest: f64, value| largest.max(value.abs()));
-        let exponent = if largest == 0.0 { 0 } else { exponent(largest) };
-        Self { values: values.iter().map(|value| scale(*value, -exponent)).collect(), exponent }
-    }
-
-    /// Returns a scaled number as it is.
-    pub(super) fn back(&self, value: f64) -> f64 {
-        scale(value, self.exponent)
-    }
-
-    /// Returns a scaled difference over a scaled divisor and `eps`, which has the unit of the values.
-    pub(super) fn divided(&self, difference: f64, divisor: f64, eps: f64) -> f64 {
-        // Whichever side is scaled, nothing overflows.
-        if self.exponent > 0 {
-            difference / (divisor + scale(eps, -self.exponent))
-        } else {
-            self.back(difference) / (self.back(divisor) + eps)
-        }
-    }
+    Ok(group.scaled.moments.all_equal.then_some(gate.zero_variance))
 }
 
 fn relative(group: Group, method: Method, credits: &mut Vec<f64>) {
-    let scaled = Scaled::new(group.members.values);
-    let members = Counted { values: &scaled.values, votes: group.members.votes };
-    let values = scaled.values.iter();
+    let Scaled { members, moments } = group.scaled;
+    let mean = moments.mean;
+    let values = members.values.iter();
     match method {
         Method::Relative { leave_one_out, scale } => {
-            let mean = members.mean();
-            let n = members.count();
+            let n = moments.count;
             // r - mean of the others = n / (n - 1) * (r - mean).
             let less = |value: &f64| if leave_one_out { n * (value - mean) / (n - 1.0) } else { value - mean };
             match scale {
-                Scale::None => credits.extend(values.map(|value| scaled.back(less(value)))),
+                Scale::None => credits.extend(values.map(|value| moments.back(less(value)))),
                 Scale::Std { ddof, eps, min_std } if leave_one_out => {
-                    let stds = members.stds_of_others(ddof);
+                    let stds = moments.stds_of_others(group.members, ddof);
                     // Only leaving one out gives no spread beside a difference: then nothing is divided.
-                    let divided = |(value, std): (&f64, f64)| match scaled.back(std) <= min_std {
-                        true => scaled.back(less(value)),
-                        false => scaled.divided(less(value), std, eps),
+                    let divided = |(value, std): (&f64, f64)| {
+                        if std <= min_std { moments.back(less(value)) } else { moments.divided(less(value), std, eps) }
                     };
                     credits.extend(values.zip(stds).map(divided));
                 }
                 Scale::Std { ddof, eps, min_std } => {
-                    let std = members.std(ddof);
-                    let has_none = scaled.back(std) <= min_std;
-                    let divided = |value| if has_none { 0.0 } else { scaled.divided(less(value), std, eps) };
+                    let std = moments.std(ddof);
+                    let divided = |value| if std <= min_std { 0.0 } else { moments.divided(less(value), std, eps) };
                     credits.extend(values.map(divided));
                 }
             }
         }
         Method::Weighted => {
-            let mean = weighted_mean(&scaled.values, group.weights);
-            credits.extend(values.map(|value| scaled.back(value - mean)));
+            let mean = weighted_mean(members.values, group.weights);
+            credits.extend(values.map(|value| moments.back(value - mean)));
         }
         Method::OverMean { eps, nonpositive } => {
-            let mean = members.mean();
             credits.extend(values.map(|value| match nonpositive {
                 Nonpositive::Zero if mean <= 0.0 => 0.0,
                 Nonpositive::Null if mean <= 0.0 => NULL,
-                _ => scaled.divided(value - mean, mean, eps),
+                _ => moments.divided(value - mean, moments.back(mean), eps),
             }));
         }
         Method::Best { scale } => {
             let gap = best_gap(members);
             let credit = match scale {
                 Scale::Std { ddof, eps, min_std } => {
-                    let std = members.std(ddof);
-                    if scaled.back(std) <= min_std { 0.0 } else { scaled.divided(gap.over, std, eps) }
+                    let std = moments.std(ddof);
+                    if std <= min_std { 0.0 } else { moments.divided(gap.over, std, eps) }
                 }
-                Scale::None => scaled.back(gap.over),
+                Scale::None => moments.back(gap.over),
             };
             credits.extend(values.map(|value| if *value == gap.best { credit } else { 0.0 }));
         }
@@ -208,44 +176,43 @@ fn best_gap(members: Counted) -> Gap {
 
 /// Returns `sum(w * v) / sum(w)`; [`NULL`] without weight.
 fn weighted_mean(values: &[f64], weights: &[f64]) -> f64 {
-    if weights.is_empty() {
-        return Counted { values, votes: &[] }.mean();
-    }
-    let weights = Scaled::new(weights).values;
-    let sum = total(weights.iter().map(|weight| (*weight, 1)));
+    let mut scaled = Vec::with_capacity(weights.len());
+    let _ = ScaledMoments::new(Counted { values: weights, votes: &[] }, &mut scaled);
+    let sum = total(scaled.iter().copied());
     if sum == 0.0 {
         return NULL;
     }
-    total(weights.iter().zip(values).map(|(weight, value)| (weight * value, 1))) / sum
+    total(scaled.iter().zip(values).map(|(weight, value)| weight * value)) / sum
 }
 
 fn statistic(group: Group, method: Method) -> f64 {
-    let values = group.members.values;
-    let Some(first) = values.first() else {
+    let Scaled { members, moments } = group.scaled;
+    if members.values.is_empty() {
         return NULL;
-    };
-    if method == Method::Sum {
-        return total(group.members.iter());
     }
-    let scaled = Scaled::new(values);
-    let mean = if all_equal(values) && group.weights.iter().all(|weight| *weight > 0.0) {
-        scale(*first, -scaled.exponent)
+    if method == Method::Sum {
+        return total(group.members.values.iter().copied());
+    }
+    let is_plain = group.weights.is_empty();
+    // Equal values have that mean, rounded or not.
+    let mean = if is_plain || (moments.all_equal && group.weights.iter().all(|weight| *weight > 0.0)) {
+        moments.mean
     } else {
-        weighted_mean(&scaled.values, group.weights)
+        weighted_mean(members.values, group.weights)
     };
     let Method::Std { ddof } = method else {
-        return scaled.back(mean);
+        return moments.back(mean);
     };
-    let weights = group.weights.iter().copied().chain(std::iter::repeat(1.0));
-    let squares =
-        scaled.values.iter().zip(weights).map(|(value, weight)| (weight * (value - mean) * (value - mean), 1));
-    let count = if group.weights.is_empty() {
-        values.len() as f64
-    } else {
-        total(group.weights.iter().map(|weight| (*weight, 1)))
-    };
-    let freedom = count - f64::from(ddof);
-    if freedom > 0.0 { scaled.back((total(squares) / freedom).sqrt()) } else { NULL }
+    let weight: f64 = if is_plain { moments.count } else { total(group.weights.iter().copied()) };
+    let freedom = weight - f64::from(ddof);
+    if freedom <= 0.0 {
+        return NULL;
+    }
+    if is_plain {
+        return moments.std(ddof);
+    }
+    let square = |(value, weight): (&f64, &f64)| weight * (value - mean) * (value - mean);
+    moments.back((total(members.values.iter().zip(group.weights).map(square)) / freedom).sqrt())
 }
 
 /// Computes the difference to the greedy members of a group, which have no credit themselves.
@@ -255,8 +222,8 @@ fn greedy(group: Group, no_greedy: Fallback, credits: &mut Vec<f64>) -> Result<O
     let baseline = match (chosen.first(), no_greedy) {
         (Some(first), _) if all_equal(&chosen) => *first,
         (Some(_), _) => {
-            let scaled = Scaled::new(&chosen);
-            scaled.back(Counted { values: &scaled.values, votes: &[] }.mean())
+            let moments = ScaledMoments::new(Counted { values: &chosen, votes: &[] }, &mut Vec::new());
+            moments.back(moments.mean)
         }
         (None, _) if values.is_empty() => return Ok(Outcome::Each),
         (None, Fallback::Value) => 0.0,

@@ -6,10 +6,12 @@
     reason = "equal values are told from nearly equal ones, and no group has 2^53 votes"
 )]
 
-use crate::exact::{scale, total};
+use crate::exact::{scale, total, total_of_votes};
 
 /// Distinct values up to which the spread of the others is computed anew for each of them.
 const FEW: usize = 32;
+/// Powers of two of the largest value within which squares neither overflow nor vanish.
+const SAFE_EXPONENT: i32 = 256;
 
 /// Values with how often each counts.
 #[derive(Debug, Clone, Copy)]
@@ -34,41 +36,12 @@ impl<'a> Counted<'a> {
         self.votes.iter().map(|votes| u64::from(*votes)).sum::<u64>() as f64
     }
 
-    pub(super) fn mean(self) -> f64 {
-        total(self.iter()) / self.count()
-    }
-
-    /// Returns the standard deviation; 0 where the values are equal or too few.
-    pub(super) fn std(self, ddof: u32) -> f64 {
-        let freedom = self.count() - f64::from(ddof);
-        if freedom <= 0.0 || all_equal(self.values) {
-            return 0.0;
+    /// Returns the sum of something of every value.
+    pub(super) fn sum(self, of: impl Fn(f64) -> f64 + Clone) -> f64 {
+        if self.votes.is_empty() {
+            return total(self.values.iter().map(|value| of(*value)));
         }
-        let mean = self.mean();
-        let squares = self.iter().map(|(value, votes)| ((value - mean) * (value - mean), votes));
-        (total(squares) / freedom).sqrt()
-    }
-
-    /// Returns, for each value, the standard deviation of all others: the value's own further votes stay in. 0 where they are equal or too few.
-    ///
-    /// Linear but for the sort: what lies below and above a value is known from running sums of squares that only grow, so that nothing
-    /// cancels where one value lies far from all others.
-    pub(super) fn stds_of_others(self, ddof: u32) -> Vec<f64> {
-        let mut distinct: Vec<(f64, u32)> = Vec::with_capacity(self.values.len());
-        let mut sorted: Vec<(f64, u32)> = self.iter().collect();
-        sorted.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
-        for (value, votes) in sorted {
-            match distinct.last_mut() {
-                Some((known, count)) if *known == value => *count += votes,
-                _ => distinct.push((value, votes)),
-            }
-        }
-        let stds = if distinct.len() <= FEW { each_anew(&distinct, ddof) } else { by_moments(&distinct, ddof) };
-        let std_of = |value: &f64| {
-            let found = distinct.binary_search_by(|(known, _)| known.total_cmp(value));
-            found.map_or(0.0, |at| stds[at])
-        };
-        self.values.iter().map(std_of).collect()
+        total_of_votes(self.iter().map(|(value, votes)| (of(value), votes)))
     }
 }
 
@@ -76,18 +49,126 @@ pub(super) fn all_equal(values: &[f64]) -> bool {
     values.windows(2).all(|pair| pair[0] == pair[1])
 }
 
+/// The members of a group, scaled by a power of two where their squares could overflow or vanish, and what all credits need of them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Scaled<'a> {
+    pub(super) members: Counted<'a>,
+    pub(super) moments: ScaledMoments,
+}
+
+/// What is known of a group beside its scaled values.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ScaledMoments {
+    exponent: i32,
+    pub(super) count: f64,
+    pub(super) mean: f64,
+    squares: f64,
+    pub(super) all_equal: bool,
+}
+
+impl ScaledMoments {
+    /// Computes the moments; the scaled values are added to `scaled`.
+    pub(super) fn new(members: Counted, scaled: &mut Vec<f64>) -> Self {
+        let largest = members.values.iter().fold(0.0, |largest: f64, value| largest.max(value.abs()));
+        let exponent = if largest == 0.0 { 0 } else { exponent(largest) };
+        let exponent = if exponent.abs() <= SAFE_EXPONENT { 0 } else { exponent };
+        let start = scaled.len();
+        scaled.extend(members.values.iter().map(|value| scale(*value, -exponent)));
+        let members = Counted { values: scaled.get(start..).unwrap_or_default(), ..members };
+        let count = members.count();
+        // Compared, not computed: the mean of equal values may differ from them by a rounding.
+        if let (Some(first), true) = (members.values.first(), all_equal(members.values)) {
+            return Self { exponent, count, mean: *first, squares: 0.0, all_equal: true };
+        }
+        let mean = members.sum(|value| value) / count;
+        let squares = members.sum(|value| (value - mean) * (value - mean));
+        Self { exponent, count, mean, squares, all_equal: members.values.is_empty() }
+    }
+
+    /// Returns a scaled number as it is.
+    pub(super) fn back(self, value: f64) -> f64 {
+        if self.exponent == 0 { value } else { scale(value, self.exponent) }
+    }
+
+    /// Returns a number as the scaled ones are.
+    fn forth(self, value: f64) -> f64 {
+        if self.exponent == 0 { value } else { scale(value, -self.exponent) }
+    }
+
+    /// Returns a scaled difference over a divisor and `eps`, which both have the unit of the values as they are.
+    pub(super) fn divided(self, difference: f64, divisor: f64, eps: f64) -> f64 {
+        // Whichever side is scaled, nothing overflows.
+        if self.exponent > 0 {
+            difference / (self.forth(divisor) + self.forth(eps))
+        } else {
+            self.back(difference) / (divisor + eps)
+        }
+    }
+
+    /// Returns the standard deviation of the values as they are; 0 where they are equal or too few.
+    pub(super) fn std(self, ddof: u32) -> f64 {
+        let freedom = self.count - f64::from(ddof);
+        if freedom > 0.0 { self.back((self.squares / freedom).sqrt()) } else { 0.0 }
+    }
+}
+
+impl ScaledMoments {
+    /// Returns, for each value, the standard deviation of all others, as they are: the value's own further votes stay in. 0 where they are
+    /// equal or too few.
+    ///
+    /// Linear but for the sort: what lies below and above a value is known from running sums of squares that only grow, so that nothing
+    /// cancels where one value lies far from all others.
+    pub(super) fn stds_of_others(self, members: Counted, ddof: u32) -> Vec<f64> {
+        let mut distinct: Vec<(f64, u32)> = Vec::with_capacity(members.values.len());
+        let mut sorted: Vec<(f64, u32)> = members.iter().collect();
+        sorted.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+        for (value, votes) in sorted {
+            match distinct.last_mut() {
+                Some((known, count)) if *known == value => *count += votes,
+                _ => distinct.push((value, votes)),
+            }
+        }
+        let scaled: Vec<(f64, u32)> = distinct.iter().map(|(value, votes)| (self.forth(*value), *votes)).collect();
+        let stds = if distinct.len() <= FEW { each_anew(&scaled, ddof) } else { by_moments(&scaled, ddof) };
+        let stds = stds.into_iter().enumerate().map(|(at, std)| {
+            // Others that are far smaller than the one vanish beside it: then they are scaled by themselves.
+            let vanished = std == 0.0 && others(&distinct, at).nth(1).is_some();
+            if vanished { std_alone(&distinct, at, ddof) } else { self.back(std) }
+        });
+        let stds: Vec<f64> = stds.collect();
+        let std_of = |value: &f64| {
+            let found = distinct.binary_search_by(|(known, _)| known.total_cmp(value));
+            found.map_or(0.0, |at| stds[at])
+        };
+        members.values.iter().map(std_of).collect()
+    }
+}
+
+fn std_alone(distinct: &[(f64, u32)], at: usize, ddof: u32) -> f64 {
+    let (values, votes): (Vec<f64>, Vec<u32>) = others(distinct, at).unzip();
+    ScaledMoments::new(Counted { values: &values, votes: &votes }, &mut Vec::new()).std(ddof)
+}
+
+/// Returns the distinct values without one vote of that at a place.
+fn others(distinct: &[(f64, u32)], at: usize) -> impl Iterator<Item = (f64, u32)> + Clone {
+    let less = distinct.iter().enumerate().map(move |(other, (value, count))| (*value, count - u32::from(other == at)));
+    less.filter(|(_, count)| *count > 0)
+}
+
 /// Computes the spread of the others of each distinct value from the others themselves.
 fn each_anew(distinct: &[(f64, u32)], ddof: u32) -> Vec<f64> {
-    let (mut values, mut votes) = (Vec::new(), Vec::new());
-    (0..distinct.len())
-        .map(|at| {
-            let others =
-                distinct.iter().enumerate().map(|(other, (value, count))| (*value, count - u32::from(other == at)));
-            let others = others.filter(|(_, count)| *count > 0);
-            (values, votes) = others.unzip();
-            Counted { values: &values, votes: &votes }.std(ddof)
-        })
-        .collect()
+    let count: f64 = distinct.iter().map(|(_, votes)| f64::from(*votes)).sum();
+    let std = |at: usize| {
+        let freedom = count - 1.0 - f64::from(ddof);
+        let others = others(distinct, at);
+        if freedom <= 0.0 || others.clone().nth(1).is_none() {
+            return 0.0;
+        }
+        let mean = total_of_votes(others.clone()) / (count - 1.0);
+        let squares = total_of_votes(others.map(|(value, votes)| ((value - mean) * (value - mean), votes)));
+        (squares / freedom).sqrt()
+    };
+    (0..distinct.len()).map(std).collect()
 }
 
 /// Number, mean and sum of squared differences of some values.
@@ -142,7 +223,7 @@ fn by_moments(distinct: &[(f64, u32)], ddof: u32) -> Vec<f64> {
 }
 
 /// Returns the exponent that scales `largest` to 0.5..1.
-pub(super) fn exponent(largest: f64) -> i32 {
+fn exponent(largest: f64) -> i32 {
     let biased = |value: f64| i32::try_from((value.to_bits() >> 52) & 0x7ff).unwrap_or(0);
     match biased(largest) {
         // Subnormal: scaled into the normal range first.

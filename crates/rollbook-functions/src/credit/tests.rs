@@ -6,7 +6,7 @@ use rstest::rstest;
 
 use super::kernel::{Fault, Group, Outcome};
 use super::rule::{Fallback, Gate, Incomplete, Method, Missing, NotANumber, Reading, Rule, Scale};
-use super::spread::Counted;
+use super::spread::{Counted, Scaled, ScaledMoments};
 
 const GATE: Gate =
     Gate { singleton: Fallback::Zero, zero_variance: Fallback::Zero, group_size: None, incomplete: Incomplete::Keep };
@@ -29,7 +29,11 @@ const fn gated(rule: Rule, gate: Gate) -> Rule {
 }
 
 fn credits(values: &[f64], rule: &Rule) -> Result<Vec<Option<f64>>, Fault> {
-    let group = Group { members: Counted { values, votes: &[] }, weights: &[], marks: &[], positions: &[] };
+    let mut scaled = Vec::new();
+    let members = Counted { values, votes: &[] };
+    let moments = ScaledMoments::new(members, &mut scaled);
+    let scaled = Scaled { members: Counted { values: &scaled, votes: &[] }, moments };
+    let group = Group { members, scaled, weights: &[], marks: &[], positions: &[] };
     let mut found = Vec::new();
     assert_eq!(super::kernel::credits(group, rule, &mut found)?, Outcome::Each);
     Ok(found.into_iter().map(|credit| (!credit.is_nan()).then_some(credit)).collect())
@@ -153,4 +157,11 @@ fn a_value_and_its_rule_for_one_member() {
     assert_eq!(credits(&[2.0], &unit).unwrap(), [Some(2.0 / (1.0 + 1e-6))]);
     let error = gated(GRPO, Gate { singleton: Fallback::Error, ..GATE });
     assert_eq!(credits(&[2.0], &error).unwrap_err(), Fault::Singleton { member: 0 });
+}
+
+#[test]
+fn others_that_vanish_beside_one_keep_their_spread() {
+    // The others' standard deviation is 1e-300 / sqrt(2); scaled with 1e300 it is 0, and 0 would mean that nothing is divided.
+    let found = credits(&[1e300, 1e-300, 2e-300], &OTHERS).unwrap();
+    assert_near(&found[..1], &[1e306]);
 }

@@ -178,8 +178,8 @@ impl Means {
         }
         let n = self.values.len() as f64;
         let each = self.values.iter();
-        let mean = total(each.clone().map(|value| (*value, 1))) / n;
-        let squares = total(each.map(|value| ((value - mean) * (value - mean), 1)));
+        let mean = total(each.clone().copied()) / n;
+        let squares = total(each.map(|value| (value - mean) * (value - mean)));
         let reach = student_reach(self.confidence, self.values.len() - 1);
         let half = reach * (squares / (n - 1.0) / n).sqrt();
         let ends = (mean - half, mean + half);

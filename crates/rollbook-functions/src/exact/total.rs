@@ -14,10 +14,17 @@ const LOWEST_EXPONENT: i32 = -1074;
 /// Bits of a sum of 128 bits that may be used: one is the sign, one is left.
 const ROOM: u32 = 126;
 
-/// Returns the double nearest to the sum of finite numbers, each as often as its votes say; ties to even. No order of the numbers changes
-/// a bit of it.
-pub(crate) fn total(terms: impl Iterator<Item = (f64, u32)> + Clone) -> f64 {
-    match narrow(terms.clone()) {
+/// Returns the double nearest to the sum of finite numbers; ties to even. No order of the numbers changes a bit of it.
+pub(crate) fn total(values: impl Iterator<Item = f64> + Clone) -> f64 {
+    match narrow(values.clone()) {
+        Some(sum) => sum,
+        None => wide(values.map(|value| (value, 1))),
+    }
+}
+
+/// Returns the same of numbers that each count as often as their votes say.
+pub(crate) fn total_of_votes(terms: impl Iterator<Item = (f64, u32)> + Clone) -> f64 {
+    match narrow_of_votes(terms.clone()) {
         Some(sum) => sum,
         None => wide(terms),
     }
@@ -31,39 +38,73 @@ fn parts(value: f64) -> (u64, u32) {
     if biased == 0 { (fraction, 0) } else { (fraction | (1 << 52), biased - 1) }
 }
 
-/// Sums in one integer of 128 bits; `None` where the numbers lie too far apart for that.
-fn narrow(terms: impl Iterator<Item = (f64, u32)> + Clone) -> Option<f64> {
-    let (mut low, mut high, mut count) = (u32::MAX, 0, 0u64);
-    for (value, votes) in terms.clone() {
+/// The bits that a sum can reach.
+#[derive(Clone, Copy)]
+struct Reach {
+    low: u32,
+    high: u32,
+    count: u64,
+}
+
+impl Reach {
+    const NOTHING: Self = Self { low: u32::MAX, high: 0, count: 0 };
+
+    fn add(&mut self, value: f64, votes: u32) {
         let (significand, place) = parts(value);
         if significand != 0 {
-            low = low.min(place + significand.trailing_zeros());
-            high = high.max(place + 53);
+            self.low = self.low.min(place + significand.trailing_zeros());
+            self.high = self.high.max(place + 53);
         }
-        count += u64::from(votes);
+        self.count += u64::from(votes);
     }
-    if low == u32::MAX {
-        return Some(0.0);
+
+    fn bits(self) -> u32 {
+        self.high.saturating_sub(self.low) + (64 - self.count.leading_zeros())
     }
-    if high - low + (64 - count.leading_zeros()) > ROOM {
-        return None;
-    }
-    let mut sum: i128 = 0;
-    for (value, votes) in terms {
+
+    /// Returns a number as a multiple of the lowest bit.
+    fn units(self, value: f64) -> i128 {
         let (significand, place) = parts(value);
         if significand == 0 {
-            continue;
+            return 0;
         }
-        let units = if place >= low {
-            i128::from(significand) << (place - low)
-        } else {
-            i128::from(significand >> (low - place))
+        let units = match place.checked_sub(self.low) {
+            Some(up) => i128::from(significand) << up,
+            None => i128::from(significand >> (self.low - place)),
         };
-        let units = units * i128::from(votes);
-        sum += if value.is_sign_negative() { -units } else { units };
+        if value.is_sign_negative() { -units } else { units }
     }
-    // Rounded to 53 bits here; the power of two that follows is exact, for the unit is no smaller than the smallest double.
-    Some(scale(sum as f64, low as i32 + LOWEST_EXPONENT))
+
+    /// Rounds a sum to 53 bits; the power of two that follows is exact, for the unit is no smaller than the smallest double.
+    fn rounded(self, sum: i128) -> f64 {
+        let sum = i64::try_from(sum).map_or(sum as f64, |sum| sum as f64);
+        scale(sum, self.low as i32 + LOWEST_EXPONENT)
+    }
+}
+
+/// Sums in one integer of 128 bits; `None` where the numbers lie too far apart for that.
+fn narrow(values: impl Iterator<Item = f64> + Clone) -> Option<f64> {
+    let mut reach = Reach::NOTHING;
+    values.clone().for_each(|value| reach.add(value, 1));
+    if reach.high == 0 {
+        return Some(0.0);
+    }
+    if reach.bits() < 64 {
+        // Every part of the sum, too, fits 64 bits.
+        let sum: i64 = values.map(|value| reach.units(value) as i64).sum();
+        return Some(reach.rounded(i128::from(sum)));
+    }
+    (reach.bits() <= ROOM).then(|| reach.rounded(values.map(|value| reach.units(value)).sum()))
+}
+
+fn narrow_of_votes(terms: impl Iterator<Item = (f64, u32)> + Clone) -> Option<f64> {
+    let mut reach = Reach::NOTHING;
+    terms.clone().for_each(|(value, votes)| reach.add(value, votes));
+    if reach.high == 0 {
+        return Some(0.0);
+    }
+    let units = terms.map(|(value, votes)| reach.units(value) * i128::from(votes));
+    (reach.bits() <= ROOM).then(|| reach.rounded(units.sum()))
 }
 
 fn wide(terms: impl Iterator<Item = (f64, u32)>) -> f64 {
@@ -93,7 +134,7 @@ mod tests {
     use super::*;
 
     fn once(values: &[f64]) -> f64 {
-        total(values.iter().map(|value| (*value, 1)))
+        total(values.iter().copied())
     }
 
     #[test]
@@ -124,7 +165,8 @@ mod tests {
         ) {
             let repeated: Vec<f64> = terms.iter().flat_map(|(value, votes)| vec![*value; *votes as usize]).collect();
             let expected = Superaccumulator::sum_of(repeated.iter().copied());
-            prop_assert_eq!(total(terms.iter().copied()).to_bits(), expected.to_bits());
+            prop_assert_eq!(total_of_votes(terms.iter().copied()).to_bits(), expected.to_bits());
+            prop_assert_eq!(total(repeated.iter().copied()).to_bits(), expected.to_bits());
             prop_assert_eq!(wide(terms.iter().copied()).to_bits(), expected.to_bits());
         }
 

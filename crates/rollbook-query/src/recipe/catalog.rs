@@ -60,12 +60,6 @@ const SHIPPED: &[(&str, &str)] = &[
     ("verl/rollout_rs", include_str!("../../../../sql/recipes/credits/verl/rollout_rs.sql")),
     ("on_policy_distillation", include_str!("../../../../sql/recipes/credits/on_policy_distillation.sql")),
     ("reinforce_plus_plus_baseline", include_str!("../../../../sql/recipes/credits/reinforce_plus_plus_baseline.sql")),
-    ("nemo-rl/reinforce_plus_plus", include_str!("../../../../sql/recipes/credits/nemo-rl/reinforce_plus_plus.sql")),
-    ("openrlhf/reinforce_baseline", include_str!("../../../../sql/recipes/credits/openrlhf/reinforce_baseline.sql")),
-    (
-        "verl/reinforce_plus_plus_baseline",
-        include_str!("../../../../sql/recipes/credits/verl/reinforce_plus_plus_baseline.sql"),
-    ),
     ("merged", include_str!("../../../../sql/recipes/builds/merged.sql")),
 ];
 
