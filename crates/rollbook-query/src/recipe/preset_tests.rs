@@ -27,7 +27,10 @@ fn given(group: &'static str, value: f64) -> Given {
 /// that the others do not.
 async fn lake(rollouts: &[Given]) -> Scratch {
     let scratch = Scratch::new().await;
-    let each = || rollouts.iter().enumerate().map(|(at, given)| (format!("r{at}"), given));
+    let mut sorted: Vec<(String, &Given)> =
+        rollouts.iter().enumerate().map(|(at, given)| (format!("r{at}"), given)).collect();
+    sorted.sort_by(|(a, x), (b, y)| (x.group, a).cmp(&(y.group, b)));
+    let each = || sorted.iter().map(|(id, given)| (id.clone(), *given));
     let base = |id: &str, given: &Given| json!({"run_id": "r", "rollout_id": id, "step": 3, "group_id": given.group});
     let with = |mut row: Value, more: Value| {
         row.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());

@@ -6,18 +6,22 @@
 -- @differs The only asymmetric clip.
 -- @param clip_low double = -1 : least credit
 -- @param clip_high double = 3 : greatest credit
+WITH compared AS (
+    SELECT
+        reward.*,
+        CASE WHEN $group_key IS NOT NULL THEN grpo(value, rollout_id, min_std => 1e-6) OVER (PARTITION BY run_id, $group_key) END AS credit,
+        CAST($group_key AS VARCHAR) AS baseline_key,
+        CAST(rollout_count(value, rollout_id) OVER (PARTITION BY run_id, $group_key) AS INTEGER) AS baseline_count
+    FROM reward
+    WHERE call_id IS NULL
+)
 SELECT
     run_id,
     rollout_id,
     'advantage' AS quantity,
     'rollout' AS level,
-    CASE
-        WHEN $group_key IS NOT NULL
-        THEN
-            greatest(least(grpo(value, rollout_id, min_std => 1e-6) OVER (PARTITION BY run_id, $group_key), $clip_high), $clip_low)
-    END AS value,
+    CASE WHEN credit < $clip_low THEN $clip_low WHEN credit > $clip_high THEN $clip_high ELSE credit END AS value,
     'group' AS baseline_scope,
-    CAST($group_key AS VARCHAR) AS baseline_key,
-    CAST(rollout_count(value, rollout_id) OVER (PARTITION BY run_id, $group_key) AS INTEGER) AS baseline_count
-FROM reward
-WHERE call_id IS NULL
+    baseline_key,
+    baseline_count
+FROM compared
