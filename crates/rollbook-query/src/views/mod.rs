@@ -27,7 +27,7 @@ use crate::provider::{LakeTable, store_url};
 use crate::session::{PlanOptions, Session, parse};
 
 /// Views written in SQL, each after those it reads.
-const VIEWS: [(&str, &str); 5] = [
+const VIEWS: [(&str, &str); 6] = [
     ("groups", include_str!("../../../../sql/views/groups.sql")),
     ("contexts", include_str!("../../../../sql/views/contexts.sql")),
     ("transitions", include_str!("../../../../sql/views/transitions.sql")),
