@@ -45,7 +45,9 @@ fn credit(scratch: &Scratch, recipe: &str, parameters: &[&str]) -> Vec<(String, 
     let mut command = vec!["credit", recipe, "--reward", "given", "--name", name.as_str(), "--lake", LAKE];
     parameters.iter().for_each(|parameter| command.extend(["--param", *parameter]));
     scratch.ok(&command);
-    let sql = format!("SELECT COALESCE(call_id, rollout_id) AS call_id, value, token_values FROM credits WHERE name = '{name}' ORDER BY 1");
+    let sql = format!(
+        "SELECT COALESCE(call_id, rollout_id) AS call_id, value, token_values FROM credits WHERE name = '{name}' ORDER BY 1"
+    );
     let rows = scratch.rows(LAKE, &sql).into_iter();
     rows.map(|mut row| {
         let value = if row["token_values"].is_null() { row["value"].take() } else { row["token_values"].take() };

@@ -12,5 +12,5 @@ mod udaf;
 
 pub(crate) use exact_avg::EXACT_AVG;
 pub(crate) use exact_sum::EXACT_SUM;
-pub(crate) use superaccumulator::scale;
+pub(crate) use superaccumulator::{Superaccumulator, scale};
 pub(crate) use total::{total, total_of_votes};
