@@ -7,6 +7,15 @@
 -- @param is_greedy expression : expression over rollouts that is true for the greedy one, such as json_get_bool(metadata,
 --   'greedy')
 -- @param no_greedy string = null : credit in a group without a greedy rollout: null, value or error
+-- @test b is the greedy one of g; the other groups have none
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1} {"rollout_id": "b", "group_id": "g", "value": 0}
+--     {"rollout_id": "c", "group_id": "g", "value": 0} {"rollout_id": "d", "group_id": "g", "value": 0}
+--     {"rollout_id": "e", "group_id": "h", "value": 0.5} {"rollout_id": "f", "group_id": "i", "value": 0.3}
+--     {"rollout_id": "h", "group_id": "i", "value": 0.3}
+--   param is_greedy=rollout_id = 'b'
+--   expect {"rollout_id": "a", "value": 1} {"rollout_id": "b", "value": null} {"rollout_id": "c", "value": 0}
+--     {"rollout_id": "d", "value": 0} {"rollout_id": "e", "value": null} {"rollout_id": "f", "value": null}
+--     {"rollout_id": "h", "value": null}
 SELECT
     run_id,
     rollout_id,

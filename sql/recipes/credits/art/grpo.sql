@@ -24,6 +24,14 @@
 --   WHERE reward.call_id IS NULL AND reward.value IS NOT NULL AND $packed AND COALESCE(counted.trained_tokens, 0) = 0
 --   ORDER BY reward.run_id, reward.rollout_id
 --   LIMIT 1
+-- @test one of four wins, one is alone, two are equal
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1} {"rollout_id": "b", "group_id": "g", "value": 0}
+--     {"rollout_id": "c", "group_id": "g", "value": 0} {"rollout_id": "d", "group_id": "g", "value": 0}
+--     {"rollout_id": "e", "group_id": "h", "value": 0.5} {"rollout_id": "f", "group_id": "i", "value": 0.3}
+--     {"rollout_id": "h", "group_id": "i", "value": 0.3}
+--   expect {"rollout_id": "a", "value": 1.732046807578115} {"rollout_id": "b", "value": -0.5773489358593717}
+--     {"rollout_id": "c", "value": -0.5773489358593717} {"rollout_id": "d", "value": -0.5773489358593717}
+--     {"rollout_id": "e", "value": null} {"rollout_id": "f", "value": null} {"rollout_id": "h", "value": null}
 WITH compared AS (
     SELECT
         reward.*,

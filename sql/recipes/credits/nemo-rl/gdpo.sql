@@ -31,6 +31,15 @@
 --   WHERE score.rollout_id IS NULL
 --   ORDER BY reward.run_id, reward.rollout_id, wanted.verifier
 --   LIMIT 1
+-- @test one of four wins
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1} {"rollout_id": "b", "group_id": "g", "value": 0}
+--     {"rollout_id": "c", "group_id": "g", "value": 0} {"rollout_id": "d", "group_id": "g", "value": 0}
+--   scores {"rollout_id": "a", "verifier": "x", "value": 1} {"rollout_id": "b", "verifier": "x", "value": 0}
+--     {"rollout_id": "c", "verifier": "x", "value": 0} {"rollout_id": "d", "verifier": "x", "value": 0}
+--     {"rollout_id": "a", "verifier": "y", "value": 0} {"rollout_id": "b", "verifier": "y", "value": 2}
+--     {"rollout_id": "c", "verifier": "y", "value": 1} {"rollout_id": "d", "verifier": "y", "value": 1}
+--   expect {"rollout_id": "a", "value": -0.8516941739427731} {"rollout_id": "b", "value": 1.4480351381382732}
+--     {"rollout_id": "c", "value": -0.29817048209775} {"rollout_id": "d", "value": -0.29817048209775}
 WITH weighted AS (
     SELECT DISTINCT
         verifier,

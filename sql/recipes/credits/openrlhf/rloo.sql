@@ -8,6 +8,14 @@
 --   before it, off; ROLL: after normalization, off).
 -- @param reward_clip_range_low double = -10 : least shaped reward; null = no limit
 -- @param reward_clip_range_high double = 10 : greatest shaped reward; null = no limit
+-- @test one of four wins, one is alone, two are equal
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1} {"rollout_id": "b", "group_id": "g", "value": 0}
+--     {"rollout_id": "c", "group_id": "g", "value": 0} {"rollout_id": "d", "group_id": "g", "value": 0}
+--     {"rollout_id": "e", "group_id": "h", "value": 0.5} {"rollout_id": "f", "group_id": "i", "value": 0.3}
+--     {"rollout_id": "h", "group_id": "i", "value": 0.3}
+--   expect {"rollout_id": "a", "value": 1} {"rollout_id": "b", "value": -0.3333333333333333}
+--     {"rollout_id": "c", "value": -0.3333333333333333} {"rollout_id": "d", "value": -0.3333333333333333}
+--     {"rollout_id": "e", "value": null} {"rollout_id": "f", "value": 0} {"rollout_id": "h", "value": 0}
 WITH compared AS (
     SELECT
         reward.*,

@@ -5,6 +5,14 @@
 -- @source prime-rl, orchestrator/advantage.py
 -- @differs Bears the name of grpo and is Dr. GRPO: no standard deviation, so a lone winner of four gets 0.75 here and 1.5
 --   in verl.
+-- @test one of four wins, one is alone, two are equal
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1} {"rollout_id": "b", "group_id": "g", "value": 0}
+--     {"rollout_id": "c", "group_id": "g", "value": 0} {"rollout_id": "d", "group_id": "g", "value": 0}
+--     {"rollout_id": "e", "group_id": "h", "value": 0.5} {"rollout_id": "f", "group_id": "i", "value": 0.3}
+--     {"rollout_id": "h", "group_id": "i", "value": 0.3}
+--   expect {"rollout_id": "a", "value": 0.75} {"rollout_id": "b", "value": -0.25} {"rollout_id": "c", "value": -0.25}
+--     {"rollout_id": "d", "value": -0.25} {"rollout_id": "e", "value": 0} {"rollout_id": "f", "value": 0}
+--     {"rollout_id": "h", "value": 0}
 SELECT
     run_id,
     rollout_id,

@@ -9,6 +9,14 @@
 -- @param episode_agents json = [] : agents compared within an episode, as ["worker"]
 -- @param agent expression = harness : expression over rollouts that names the agent
 -- @param episode expression = origin_rollout_id : expression over rollouts that names the episode
+-- @test one of four wins, one is alone, two are equal
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1} {"rollout_id": "b", "group_id": "g", "value": 0}
+--     {"rollout_id": "c", "group_id": "g", "value": 0} {"rollout_id": "d", "group_id": "g", "value": 0}
+--     {"rollout_id": "e", "group_id": "h", "value": 0.5} {"rollout_id": "f", "group_id": "i", "value": 0.3}
+--     {"rollout_id": "h", "group_id": "i", "value": 0.3}
+--   expect {"rollout_id": "a", "value": 0.75} {"rollout_id": "b", "value": -0.25} {"rollout_id": "c", "value": -0.25}
+--     {"rollout_id": "d", "value": -0.25} {"rollout_id": "e", "value": 0} {"rollout_id": "f", "value": 0}
+--     {"rollout_id": "h", "value": 0}
 WITH placed AS (
     SELECT
         reward.*,

@@ -6,6 +6,14 @@
 -- @source prime-rl, orchestrator/advantage.py
 -- @differs No eps and a guard (skyrl/maxrl: eps 1e-6 and no guard, so that negative rewards blow up; a singleton keeps its
 --   reward there).
+-- @test one of four wins, one is alone, two are equal
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1} {"rollout_id": "b", "group_id": "g", "value": 0}
+--     {"rollout_id": "c", "group_id": "g", "value": 0} {"rollout_id": "d", "group_id": "g", "value": 0}
+--     {"rollout_id": "e", "group_id": "h", "value": 0.5} {"rollout_id": "f", "group_id": "i", "value": 0.3}
+--     {"rollout_id": "h", "group_id": "i", "value": 0.3}
+--   expect {"rollout_id": "a", "value": 3} {"rollout_id": "b", "value": -1} {"rollout_id": "c", "value": -1}
+--     {"rollout_id": "d", "value": -1} {"rollout_id": "e", "value": 0} {"rollout_id": "f", "value": 0}
+--     {"rollout_id": "h", "value": 0}
 SELECT
     run_id,
     rollout_id,

@@ -13,6 +13,17 @@
 --   WHERE call_id IS NULL AND value IS NOT NULL AND $position IS NULL
 --   ORDER BY run_id, rollout_id
 --   LIMIT 1
+-- @test each against the average of those before it
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1} {"rollout_id": "b", "group_id": "g", "value": 0}
+--     {"rollout_id": "c", "group_id": "g", "value": 0} {"rollout_id": "d", "group_id": "g", "value": 0}
+--     {"rollout_id": "e", "group_id": "h", "value": 0.5} {"rollout_id": "f", "group_id": "i", "value": 0.3}
+--     {"rollout_id": "h", "group_id": "i", "value": 0.3}
+--   param position=ascii(rollout_id)
+--   param environment='e'
+--   param agent='a'
+--   expect {"rollout_id": "a", "value": 1} {"rollout_id": "b", "value": -0.05} {"rollout_id": "c", "value": -0.0475}
+--     {"rollout_id": "d", "value": -0.045125} {"rollout_id": "e", "value": 0.45713125}
+--     {"rollout_id": "f", "value": 0.2342746875} {"rollout_id": "h", "value": 0.222560953125}
 SELECT
     run_id,
     rollout_id,

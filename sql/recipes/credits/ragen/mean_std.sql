@@ -5,6 +5,14 @@
 -- @formula A = (r - mean) / (std + 1e-6), std with ddof 1; 0 where std <= 1e-6
 -- @source ragen, trainer/core_algos.py (reward_normalization.method)
 -- @differs The formula of roll/grpo.
+-- @test one of four wins, one is alone, two are equal
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1} {"rollout_id": "b", "group_id": "g", "value": 0}
+--     {"rollout_id": "c", "group_id": "g", "value": 0} {"rollout_id": "d", "group_id": "g", "value": 0}
+--     {"rollout_id": "e", "group_id": "h", "value": 0.5} {"rollout_id": "f", "group_id": "i", "value": 0.3}
+--     {"rollout_id": "h", "group_id": "i", "value": 0.3}
+--   expect {"rollout_id": "a", "value": 1.499997000006} {"rollout_id": "b", "value": -0.499999000002}
+--     {"rollout_id": "c", "value": -0.499999000002} {"rollout_id": "d", "value": -0.499999000002}
+--     {"rollout_id": "e", "value": 0} {"rollout_id": "f", "value": 0} {"rollout_id": "h", "value": 0}
 SELECT
     run_id,
     rollout_id,

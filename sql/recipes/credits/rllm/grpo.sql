@@ -7,6 +7,15 @@
 -- @source rllm, trainer/algorithms/advantage.py and rl_algo.py
 -- @differs ddof 0 (verl/grpo, which it mirrors otherwise: 1): a lone winner of four gets 1.73 here, 1.5 there.
 -- @param norm_adv_by_std_in_grpo boolean = true : false does not divide
+-- @test one of four wins, one is alone, two are equal
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1} {"rollout_id": "b", "group_id": "g", "value": 0}
+--     {"rollout_id": "c", "group_id": "g", "value": 0} {"rollout_id": "d", "group_id": "g", "value": 0}
+--     {"rollout_id": "e", "group_id": "h", "value": 0.5} {"rollout_id": "f", "group_id": "i", "value": 0.3}
+--     {"rollout_id": "h", "group_id": "i", "value": 0.3}
+--   expect {"rollout_id": "a", "value": 1.732046807578115} {"rollout_id": "b", "value": -0.5773489358593717}
+--     {"rollout_id": "c", "value": -0.5773489358593717} {"rollout_id": "d", "value": -0.5773489358593717}
+--     {"rollout_id": "e", "value": 0.49999950000050003} {"rollout_id": "f", "value": 0}
+--     {"rollout_id": "h", "value": 0}
 SELECT
     run_id,
     rollout_id,

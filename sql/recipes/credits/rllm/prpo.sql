@@ -5,6 +5,15 @@
 -- @source rllm, trainer/algorithms/advantage.py and rl_algo.py
 -- @differs rllm/grpo with the batch for its group.
 -- @param batch_key expression = step : expression over rollouts that names the batch
+-- @test one of four wins, one is alone, two are equal
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1} {"rollout_id": "b", "group_id": "g", "value": 0}
+--     {"rollout_id": "c", "group_id": "g", "value": 0} {"rollout_id": "d", "group_id": "g", "value": 0}
+--     {"rollout_id": "e", "group_id": "h", "value": 0.5} {"rollout_id": "f", "group_id": "i", "value": 0.3}
+--     {"rollout_id": "h", "group_id": "i", "value": 0.3}
+--   expect {"rollout_id": "a", "value": 2.070621799102984} {"rollout_id": "b", "value": -0.8874093424727073}
+--     {"rollout_id": "c", "value": -0.8874093424727073} {"rollout_id": "d", "value": -0.8874093424727073}
+--     {"rollout_id": "e", "value": 0.5916062283151383} {"rollout_id": "f", "value": 0}
+--     {"rollout_id": "h", "value": 0}
 SELECT
     run_id,
     rollout_id,

@@ -12,6 +12,14 @@
 -- @param batch_key expression = step : expression over rollouts that names the batch
 -- @check singleton_baseline is {given}: it must be mean or zero
 --   SELECT $singleton_baseline AS given WHERE $singleton_baseline IS NULL OR $singleton_baseline NOT IN ('mean', 'zero')
+-- @test one of four wins, one is alone, two are equal
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1} {"rollout_id": "b", "group_id": "g", "value": 0}
+--     {"rollout_id": "c", "group_id": "g", "value": 0} {"rollout_id": "d", "group_id": "g", "value": 0}
+--     {"rollout_id": "e", "group_id": "h", "value": 0.5} {"rollout_id": "f", "group_id": "i", "value": 0.3}
+--     {"rollout_id": "h", "group_id": "i", "value": 0.3}
+--   expect {"rollout_id": "a", "value": 2.291280847499306} {"rollout_id": "b", "value": -0.7637602824997686}
+--     {"rollout_id": "c", "value": -0.7637602824997686} {"rollout_id": "d", "value": -0.7637602824997686}
+--     {"rollout_id": "e", "value": 0} {"rollout_id": "f", "value": 0} {"rollout_id": "h", "value": 0}
 WITH centered AS (
     SELECT
         reward.*,

@@ -8,6 +8,15 @@
 -- @source skyrl, backends/skyrl_train/utils/ppo_utils.py, compute_grpo_outcome_advantage
 -- @differs The formula of verl/grpo, over rollouts instead of rows.
 -- @param grpo_norm_by_std boolean = true : false does not divide
+-- @test one of four wins, one is alone, two are equal
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1} {"rollout_id": "b", "group_id": "g", "value": 0}
+--     {"rollout_id": "c", "group_id": "g", "value": 0} {"rollout_id": "d", "group_id": "g", "value": 0}
+--     {"rollout_id": "e", "group_id": "h", "value": 0.5} {"rollout_id": "f", "group_id": "i", "value": 0.3}
+--     {"rollout_id": "h", "group_id": "i", "value": 0.3}
+--   expect {"rollout_id": "a", "value": 1.499997000006} {"rollout_id": "b", "value": -0.499999000002}
+--     {"rollout_id": "c", "value": -0.499999000002} {"rollout_id": "d", "value": -0.499999000002}
+--     {"rollout_id": "e", "value": 0.49999950000050003} {"rollout_id": "f", "value": 0}
+--     {"rollout_id": "h", "value": 0}
 SELECT
     run_id,
     rollout_id,

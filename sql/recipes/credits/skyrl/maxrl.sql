@@ -7,6 +7,14 @@
 -- @differs No guard (prime-rl/maxrl: 0 where the mean is not positive, no eps); nonpositive_mean=zero is the corrected
 --   form.
 -- @param nonpositive_mean string = divide : what a mean of 0 or less does: divide as SkyRL, zero or null
+-- @test one of four wins, one is alone, two are equal
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1} {"rollout_id": "b", "group_id": "g", "value": 0}
+--     {"rollout_id": "c", "group_id": "g", "value": 0} {"rollout_id": "d", "group_id": "g", "value": 0}
+--     {"rollout_id": "e", "group_id": "h", "value": 0.5} {"rollout_id": "f", "group_id": "i", "value": 0.3}
+--     {"rollout_id": "h", "group_id": "i", "value": 0.3}
+--   expect {"rollout_id": "a", "value": 2.999988000048} {"rollout_id": "b", "value": -0.9999960000160001}
+--     {"rollout_id": "c", "value": -0.9999960000160001} {"rollout_id": "d", "value": -0.9999960000160001}
+--     {"rollout_id": "e", "value": 0.5} {"rollout_id": "f", "value": 0} {"rollout_id": "h", "value": 0}
 SELECT
     run_id,
     rollout_id,

@@ -16,6 +16,27 @@
 -- @param batch_key expression = step : expression over rollouts that names the batch
 -- @check votes is {votes}: it must be row or rollout
 --   SELECT $votes AS votes WHERE $votes IS NULL OR $votes NOT IN ('row', 'rollout')
+-- @test one of four wins, one is alone, two are equal
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1} {"rollout_id": "b", "group_id": "g", "value": 0}
+--     {"rollout_id": "c", "group_id": "g", "value": 0} {"rollout_id": "d", "group_id": "g", "value": 0}
+--     {"rollout_id": "e", "group_id": "h", "value": 0.5} {"rollout_id": "f", "group_id": "i", "value": 0.3}
+--     {"rollout_id": "h", "group_id": "i", "value": 0.3}
+--   expect {"rollout_id": "a", "value": 0.75} {"rollout_id": "b", "value": -0.25} {"rollout_id": "c", "value": -0.25}
+--     {"rollout_id": "d", "value": -0.25} {"rollout_id": "e", "value": 0} {"rollout_id": "f", "value": 0}
+--     {"rollout_id": "h", "value": 0}
+-- @test the rows of a rollout vote unless rollouts do
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1} {"rollout_id": "b", "group_id": "g", "value": 0}
+--   calls {"call_id": "a0", "rollout_id": "a", "call_index": 0, "prompt_len": 1, "output_len": 2}
+--     {"call_id": "a1", "rollout_id": "a", "call_index": 1, "prompt_len": 1, "output_len": 2}
+--     {"call_id": "a2", "rollout_id": "a", "call_index": 2, "prompt_len": 1, "output_len": 2}
+--   expect {"rollout_id": "a", "value": 0.25} {"rollout_id": "b", "value": -0.75}
+-- @test rollouts vote
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1} {"rollout_id": "b", "group_id": "g", "value": 0}
+--   calls {"call_id": "a0", "rollout_id": "a", "call_index": 0, "prompt_len": 1, "output_len": 2}
+--     {"call_id": "a1", "rollout_id": "a", "call_index": 1, "prompt_len": 1, "output_len": 2}
+--     {"call_id": "a2", "rollout_id": "a", "call_index": 2, "prompt_len": 1, "output_len": 2}
+--   param votes=rollout
+--   expect {"rollout_id": "a", "value": 0.5} {"rollout_id": "b", "value": -0.5}
 WITH voted AS (
     SELECT
         reward.*,

@@ -5,6 +5,14 @@
 -- @formula A = (r - mean) / (std + 1e-8), std with ddof 0; 0 for a singleton
 -- @source trl/experimental/async_grpo
 -- @differs ddof 0 and eps 1e-8, where trl/grpo has ddof 1 and eps 1e-4: a lone winner of four gets 1.73 here, 1.50 there.
+-- @test one of four wins, one is alone, two are equal
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1} {"rollout_id": "b", "group_id": "g", "value": 0}
+--     {"rollout_id": "c", "group_id": "g", "value": 0} {"rollout_id": "d", "group_id": "g", "value": 0}
+--     {"rollout_id": "e", "group_id": "h", "value": 0.5} {"rollout_id": "f", "group_id": "i", "value": 0.3}
+--     {"rollout_id": "h", "group_id": "i", "value": 0.3}
+--   expect {"rollout_id": "a", "value": 1.7320507675688783} {"rollout_id": "b", "value": -0.5773502558562927}
+--     {"rollout_id": "c", "value": -0.5773502558562927} {"rollout_id": "d", "value": -0.5773502558562927}
+--     {"rollout_id": "e", "value": 0} {"rollout_id": "f", "value": 0} {"rollout_id": "h", "value": 0}
 SELECT
     run_id,
     rollout_id,

@@ -15,6 +15,14 @@
 --   SELECT $scale_rewards AS given WHERE $scale_rewards IS NULL OR $scale_rewards NOT IN ('group', 'batch', 'none')
 -- @check unscored is {given}: it must be zero or null
 --   SELECT COALESCE($unscored, 'null') AS given WHERE $unscored NOT IN ('zero')
+-- @test one of four wins, one is alone, two are equal
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1} {"rollout_id": "b", "group_id": "g", "value": 0}
+--     {"rollout_id": "c", "group_id": "g", "value": 0} {"rollout_id": "d", "group_id": "g", "value": 0}
+--     {"rollout_id": "e", "group_id": "h", "value": 0.5} {"rollout_id": "f", "group_id": "i", "value": 0.3}
+--     {"rollout_id": "h", "group_id": "i", "value": 0.3}
+--   expect {"rollout_id": "a", "value": 1.4997000599880024} {"rollout_id": "b", "value": -0.4999000199960008}
+--     {"rollout_id": "c", "value": -0.4999000199960008} {"rollout_id": "d", "value": -0.4999000199960008}
+--     {"rollout_id": "e", "value": 0} {"rollout_id": "f", "value": 0} {"rollout_id": "h", "value": 0}
 SELECT
     run_id,
     rollout_id,

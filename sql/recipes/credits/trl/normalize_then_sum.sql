@@ -18,6 +18,16 @@
 --   WHERE $reward_weights IS NOT NULL AND known.verifier IS NULL
 --   ORDER BY weighted.verifier
 --   LIMIT 1
+-- @test one of four wins
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1} {"rollout_id": "b", "group_id": "g", "value": 0}
+--     {"rollout_id": "c", "group_id": "g", "value": 0} {"rollout_id": "d", "group_id": "g", "value": 0}
+--   scores {"rollout_id": "a", "verifier": "x", "value": 1} {"rollout_id": "b", "verifier": "x", "value": 0}
+--     {"rollout_id": "c", "verifier": "x", "value": 0} {"rollout_id": "d", "verifier": "x", "value": 0}
+--     {"rollout_id": "a", "verifier": "y", "value": 0} {"rollout_id": "b", "verifier": "y", "value": 2}
+--     {"rollout_id": "c", "verifier": "y", "value": 1} {"rollout_id": "d", "verifier": "y", "value": 1}
+--   param reward_weights={"x": 1, "y": 0.5}
+--   expect {"rollout_id": "a", "value": 1.3478997986679233} {"rollout_id": "b", "value": 0.17072348423706873}
+--     {"rollout_id": "c", "value": -0.759311641452496} {"rollout_id": "d", "value": -0.759311641452496}
 WITH weighted AS (
     SELECT DISTINCT
         verifier,

@@ -11,6 +11,14 @@
 -- @param reward_clip_range_high double = null : greatest reward; null = no limit
 -- @param normalize_advantages boolean = false : whether advantages are normalized over the batch
 -- @param batch_key expression = step : expression over rollouts that names the batch
+-- @test one of four wins, one is alone, two are equal
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1} {"rollout_id": "b", "group_id": "g", "value": 0}
+--     {"rollout_id": "c", "group_id": "g", "value": 0} {"rollout_id": "d", "group_id": "g", "value": 0}
+--     {"rollout_id": "e", "group_id": "h", "value": 0.5} {"rollout_id": "f", "group_id": "i", "value": 0.3}
+--     {"rollout_id": "h", "group_id": "i", "value": 0.3}
+--   expect {"rollout_id": "a", "value": 1} {"rollout_id": "b", "value": -0.3333333333333333}
+--     {"rollout_id": "c", "value": -0.3333333333333333} {"rollout_id": "d", "value": -0.3333333333333333}
+--     {"rollout_id": "e", "value": 0} {"rollout_id": "f", "value": 0} {"rollout_id": "h", "value": 0}
 WITH clipped AS (
     SELECT
         reward.*,

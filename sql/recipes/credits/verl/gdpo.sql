@@ -54,6 +54,20 @@
 --   WHERE tokens <= 1
 --   ORDER BY run_id, batch
 --   LIMIT 1
+-- @test one of four wins
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1} {"rollout_id": "b", "group_id": "g", "value": 0}
+--     {"rollout_id": "c", "group_id": "g", "value": 0} {"rollout_id": "d", "group_id": "g", "value": 0}
+--   scores {"rollout_id": "a", "verifier": "x", "value": 1} {"rollout_id": "b", "verifier": "x", "value": 0}
+--     {"rollout_id": "c", "verifier": "x", "value": 0} {"rollout_id": "d", "verifier": "x", "value": 0}
+--     {"rollout_id": "a", "verifier": "y", "value": 0} {"rollout_id": "b", "verifier": "y", "value": 2}
+--     {"rollout_id": "c", "verifier": "y", "value": 1} {"rollout_id": "d", "verifier": "y", "value": 1}
+--   calls {"call_id": "a", "rollout_id": "a", "call_index": 0, "output_len": 200}
+--     {"call_id": "b", "rollout_id": "b", "call_index": 0, "output_len": 400}
+--     {"call_id": "c", "rollout_id": "c", "call_index": 0, "output_len": 100}
+--     {"call_id": "d", "rollout_id": "d", "call_index": 0, "output_len": 300}
+--   param gdpo_reward_weights={"x": 1, "y": 0.5}
+--   expect {"rollout_id": "a", "value": 1.6889756776556453} {"rollout_id": "b", "value": 0.17550210944030017}
+--     {"rollout_id": "c", "value": -1.0199899482670258} {"rollout_id": "d", "value": -1.0199899482670258}
 WITH weighted AS (
     SELECT DISTINCT
         verifier,

@@ -16,6 +16,21 @@
 --   WHERE reward.call_id IS NULL AND reward.value IS NOT NULL AND COALESCE(counted.trained_tokens, 0) = 0
 --   ORDER BY reward.run_id, reward.rollout_id
 --   LIMIT 1
+-- @test one of four wins, one is alone, two are equal
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1} {"rollout_id": "b", "group_id": "g", "value": 0}
+--     {"rollout_id": "c", "group_id": "g", "value": 0} {"rollout_id": "d", "group_id": "g", "value": 0}
+--     {"rollout_id": "e", "group_id": "h", "value": 0.5} {"rollout_id": "f", "group_id": "i", "value": 0.3}
+--     {"rollout_id": "h", "group_id": "i", "value": 0.3}
+--   calls {"call_id": "a", "rollout_id": "a", "call_index": 0, "output_len": 200}
+--     {"call_id": "b", "rollout_id": "b", "call_index": 0, "output_len": 400}
+--     {"call_id": "c", "rollout_id": "c", "call_index": 0, "output_len": 100}
+--     {"call_id": "d", "rollout_id": "d", "call_index": 0, "output_len": 300}
+--     {"call_id": "e", "rollout_id": "e", "call_index": 0, "output_len": 10}
+--     {"call_id": "f", "rollout_id": "f", "call_index": 0, "output_len": 10}
+--     {"call_id": "h", "rollout_id": "h", "call_index": 0, "output_len": 10}
+--   expect {"rollout_id": "a", "value": 0.8} {"rollout_id": "b", "value": -0.2} {"rollout_id": "c", "value": -0.2}
+--     {"rollout_id": "d", "value": -0.2} {"rollout_id": "e", "value": 0.5} {"rollout_id": "f", "value": 0}
+--     {"rollout_id": "h", "value": 0}
 WITH voted AS (
     SELECT
         reward.*,
