@@ -1,5 +1,5 @@
 //! Does the cost of an append grow with the number of commits? Imports one rollout after another into one run, each from
-//! a freshly opened lake, and prints time and requests.
+//! a freshly opened lake, and prints time and requests. Processor time is steadier than the clock's on a busy machine.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -11,6 +11,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use clap::Args;
 use rollbook_lake::{Lake, LakeOptions};
 use rollbook_query::ingest::{IngestOptions, import};
+
+use crate::yardstick::cpu_seconds;
 
 /// Append one rollout after another to one run, and print what each append cost
 #[derive(Debug, Args)]
@@ -37,8 +39,8 @@ impl Append {
         let importer = rollbook_import::importer("tables").ok_or("no importer is called tables")?;
         let source = tempfile::tempdir()?;
         Lake::init(&self.lake, options()).await?;
-        println!("imports  ms/append  get  put  list  head");
-        let (mut times, mut requests) = (Vec::new(), [0_u64; 4]);
+        println!("imports  ms/append  cpu ms  get  put  list  head");
+        let (mut times, mut requests, mut cpu) = (Vec::new(), [0_u64; 4], cpu_seconds());
         for n in 1..=self.imports {
             write_rollout(source.path(), n)?;
             let began = Instant::now();
@@ -54,7 +56,12 @@ impl Append {
                 times.sort_by(f64::total_cmp);
                 let each = requests.map(|sum| u32::try_from(sum).map_or(f64::NAN, f64::from) / f64::from(self.window));
                 let median = times[times.len() / 2];
-                println!("{n:>7}  {median:>9.1}  {:>4.1} {:>4.1} {:>4.1} {:>4.1}", each[0], each[1], each[2], each[3]);
+                let spent = (cpu_seconds() - cpu) * 1e3 / f64::from(self.window);
+                println!(
+                    "{n:>7}  {median:>9.1}  {spent:>6.1}  {:>4.1} {:>4.1} {:>4.1} {:>4.1}",
+                    each[0], each[1], each[2], each[3]
+                );
+                cpu = cpu_seconds();
                 times.clear();
                 requests = [0; 4];
             }
@@ -63,7 +70,8 @@ impl Append {
     }
 }
 
-fn options() -> LakeOptions {
+/// A lake that asks the clock, and the environment for keys.
+pub(crate) fn options() -> LakeOptions {
     let env: BTreeMap<String, String> = std::env::vars().filter(|(name, _)| name.starts_with("AWS_")).collect();
     LakeOptions { env, clock: Arc::new(now_us), author: "bench".to_owned() }
 }

@@ -56,6 +56,7 @@ pub(crate) fn report(error: &dyn Error) {
 }
 
 #[expect(clippy::print_stderr, reason = "a command line tool that only developers run")]
-fn note(text: &dyn std::fmt::Display) {
+/// Prints to standard error.
+pub(crate) fn note(text: &dyn std::fmt::Display) {
     eprintln!("{text}");
 }

@@ -1,7 +1,8 @@
-//! Is it fast? The generator of workloads; one file a question follows beside this one.
+//! Is it fast? The generator of workloads, and what they cost in Rollbook and in its peers.
 
 mod append;
 mod generate;
+mod yardstick;
 
 use std::process::ExitCode;
 
@@ -19,12 +20,17 @@ struct Arguments {
 enum Command {
     Append(append::Append),
     Generate(generate::Generate),
+    Yardstick(yardstick::Yardstick),
+    #[command(hide = true)]
+    Task(yardstick::Task),
 }
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Append(command) => command.run(),
         Command::Generate(command) => command.run(),
+        Command::Yardstick(command) => command.run(),
+        Command::Task(command) => command.run(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -8,6 +8,7 @@ mod bad_lake;
 mod both_forms;
 mod crash;
 mod digests;
+mod import_memory;
 mod imported_build;
 mod race;
 mod read_only;

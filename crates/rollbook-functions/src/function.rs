@@ -148,6 +148,7 @@ const FUNCTIONS: &[&Function] = &[
     &tokens::IS_EXTENSION,
     &tokens::COMMON_PREFIX_LEN,
     &tokens::TOKEN_DIGEST,
+    &tokens::LENGTH,
     &tokens::SLICE,
     &tokens::REPEATED_NGRAMS,
     &credit::GRPO,

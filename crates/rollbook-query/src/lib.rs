@@ -9,6 +9,7 @@ pub mod build;
 pub mod compare;
 mod error;
 pub mod export;
+mod external_sort;
 #[cfg(test)]
 mod fixture;
 mod grouped;

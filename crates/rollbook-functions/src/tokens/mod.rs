@@ -5,6 +5,7 @@
 
 mod common_prefix_len;
 mod is_extension;
+mod length;
 mod lists;
 mod prefix;
 mod repeated_ngrams;
@@ -13,6 +14,7 @@ mod token_digest;
 
 pub(crate) use common_prefix_len::COMMON_PREFIX_LEN;
 pub(crate) use is_extension::IS_EXTENSION;
+pub(crate) use length::LENGTH;
 pub(crate) use repeated_ngrams::REPEATED_NGRAMS;
 pub(crate) use slice::SLICE;
 pub(crate) use token_digest::TOKEN_DIGEST;

@@ -2,13 +2,13 @@
 //!
 //! | logical | takes |
 //! |---|---|
-//! | integer, long | any integer type that fits, floats that are whole |
-//! | double, float | floats, integers that a double holds exactly, the words NaN and Infinity |
+//! | integer, long | any integer type that fits, floats and decimals that are whole |
+//! | double, float | floats, decimals (to the nearest), integers that a double holds exactly, the words NaN and Infinity |
 //! | boolean | booleans, 0 and 1 |
 //! | string | any string, UTF-8 bytes, numbers and booleans as text |
 //! | JSON | strings that are JSON text, any other value as its JSON |
 //! | timestamp | timestamps with a zone, RFC 3339 strings, integer microseconds |
-//! | array | List, `LargeList`, `FixedSizeList` |
+//! | array | List, `LargeList`, `FixedSizeList`, `ListView`, `LargeListView` |
 //! | struct, map | by member name; a map also from a struct of numbers |
 //!
 //! Dictionaries and run-ends are unpacked first. What does not convert is a fault of its row.
@@ -82,6 +82,8 @@ pub(super) fn unpacked(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     match array.data_type() {
         DataType::Dictionary(_, values) => cast(array, values),
         DataType::RunEndEncoded(_, values) => cast(array, values.data_type()),
+        DataType::ListView(item) => cast(array, &DataType::List(Arc::clone(item))),
+        DataType::LargeListView(item) => cast(array, &DataType::LargeList(Arc::clone(item))),
         _ => Ok(Arc::clone(array)),
     }
 }
@@ -113,6 +115,14 @@ fn integers(array: &ArrayRef, target: &DataType, faults: &mut Faults) -> Result<
     if array.data_type().is_integer() {
         return checked(array, target, reason, faults);
     }
+    if array.data_type().is_decimal() {
+        let whole = decimals(array, faults, |text| {
+            let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+            fraction.bytes().all(|digit| digit == b'0').then(|| whole.parse::<i64>().ok())?
+        })?;
+        let whole: ArrayRef = Arc::new(Int64Array::from(whole));
+        return checked(&whole, target, reason, faults);
+    }
     if !array.data_type().is_floating() {
         return Ok(wrong_type(array, target, "an integer", faults));
     }
@@ -142,6 +152,11 @@ pub(super) fn floats(array: &ArrayRef, target: &DataType, faults: &mut Faults) -
         }
         return cast(&wide, target);
     }
+    if array.data_type().is_decimal() {
+        let values = decimals(array, faults, |text| text.parse::<f64>().ok())?;
+        let wide: ArrayRef = Arc::new(Float64Array::from(values));
+        return cast(&wide, target);
+    }
     let Some(texts) = as_strings(array, faults)? else {
         return Ok(wrong_type(array, target, "a number", faults));
     };
@@ -155,6 +170,25 @@ pub(super) fn floats(array: &ArrayRef, target: &DataType, faults: &mut Faults) -
     }
     let wide: ArrayRef = Arc::new(Float64Array::from(values));
     cast(&wide, target)
+}
+
+/// Reads decimals from their digits: casts between numbers would round what the digits say. Every decimal is a double, so
+/// one that cannot be read is no integer.
+fn decimals<T>(
+    array: &ArrayRef,
+    faults: &mut Faults,
+    read: impl Fn(&str) -> Option<T>,
+) -> Result<Vec<Option<T>>, ArrowError> {
+    let texts = cast(array, &DataType::Utf8)?;
+    let mut values = Vec::with_capacity(texts.len());
+    for (at, text) in texts.as_string::<i32>().iter().enumerate() {
+        let value = text.and_then(&read);
+        if let (Some(text), None) = (text, &value) {
+            faults.add(at, format!("{text} is no integer"));
+        }
+        values.push(value);
+    }
+    Ok(values)
 }
 
 fn booleans(array: &ArrayRef, faults: &mut Faults) -> Result<ArrayRef, ArrowError> {
@@ -199,7 +233,7 @@ fn strings(array: &ArrayRef, faults: &mut Faults) -> Result<ArrayRef, ArrowError
         return Ok(texts);
     }
     let kind = array.data_type();
-    if kind.is_integer() || kind.is_floating() || kind == &DataType::Boolean {
+    if kind.is_integer() || kind.is_floating() || kind.is_decimal() || kind == &DataType::Boolean {
         return cast(array, &DataType::Utf8);
     }
     Ok(wrong_type(array, &DataType::Utf8, "a string", faults))

@@ -5,8 +5,8 @@ use std::io::Write;
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, BooleanArray, DictionaryArray, FixedSizeListArray, Float64Array, Int32Array, Int64Array, LargeListArray,
-    StringArray, StructArray, TimestampNanosecondArray, UInt16Array,
+    ArrayRef, BooleanArray, Decimal128Array, DictionaryArray, FixedSizeListArray, Float64Array, Int32Array, Int64Array,
+    LargeListArray, ListViewArray, StringArray, StructArray, TimestampNanosecondArray, UInt16Array,
 };
 use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{DataType, Field, Int32Type};
@@ -434,4 +434,39 @@ fn large_rows_make_small_batches() {
         })
         .collect();
     assert_eq!(sizes, [2, 2, 1], "8 MB a line, 16 MB a batch");
+}
+
+/// Views as Arrow's newer writers leave them, out of order in their values, and decimals as SQL engines sum integers.
+#[test]
+fn list_views_and_decimals_convert() {
+    let views = ListViewArray::new(
+        Arc::new(Field::new("item", DataType::Int32, true)),
+        vec![2, 0, 0].into(),
+        vec![1, 2, 0].into(),
+        Arc::new(Int32Array::from(vec![10, 20, 30])),
+        None,
+    );
+    let decimals = |digits: Vec<i128>, scale: i8| -> ArrayRef {
+        Arc::new(Decimal128Array::from(digits).with_precision_and_scale(38, scale).unwrap())
+    };
+    let batch = RecordBatch::try_from_iter([
+        ("call_id", Arc::new(StringArray::from(vec!["a", "b", "c"])) as ArrayRef),
+        ("call_index", decimals(vec![0, 100, 250], 2)),
+        ("policy_version", decimals(vec![9_007_199_254_740_993, 1, 2], 0)),
+        ("temperature", decimals(vec![7, 10, 15], 1)),
+        ("prompt_token_ids", Arc::new(views) as ArrayRef),
+    ])
+    .unwrap();
+    let folder = folder(&[]);
+    let path = folder.path().join("calls.arrow");
+    let mut writer = FileWriter::try_new(File::create(&path).unwrap(), &batch.schema()).unwrap();
+    writer.write(&batch).unwrap();
+    writer.finish().unwrap();
+    let read = read(&[path]).unwrap();
+    assert_eq!(read.reasons(), ["3 calls.call_index: 2.50 is no integer"]);
+    let row = |column: &str| [cell(&read.tables["calls"], column, 0), cell(&read.tables["calls"], column, 1)];
+    assert_eq!(row("prompt_token_ids"), ["[30]", "[10, 20]"]);
+    assert_eq!(row("call_index"), ["0", "1"]);
+    assert_eq!(row("policy_version"), ["9007199254740993", "1"]);
+    assert_eq!(row("temperature"), ["0.7", "1.0"]);
 }

@@ -229,7 +229,7 @@ impl Log {
         let mut numbers: Vec<u64> = self
             .store
             .list(Some(&folder))
-            .try_filter_map(|meta| async move { Ok(place::number(&meta.location, ".json.zst")) })
+            .try_filter_map(|meta| async move { Ok(place::number(&meta.location, ".arrow.zst")) })
             .try_collect()
             .await
             .map_err(|error| store_error(error, "list", folder.as_ref()))?;

@@ -29,7 +29,7 @@ pub(crate) fn states() -> Path {
 
 /// The cached state after entry `n`.
 pub(crate) fn state(n: u64) -> Path {
-    Path::from(format!("_rollbook/states/{n:020}.json.zst"))
+    Path::from(format!("_rollbook/states/{n:020}.arrow.zst"))
 }
 
 /// The mark that a source is in.
@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn number_reads_back_what_entry_wrote_and_ignores_other_names() {
         assert_eq!(number(&entry(41), ".json"), Some(41));
-        assert_eq!(number(&state(32), ".json.zst"), Some(32));
+        assert_eq!(number(&state(32), ".arrow.zst"), Some(32));
         assert_eq!(number(&latest(), ".json"), None);
         assert_eq!(number(&Path::from("_rollbook/snapshots/7.json"), ".json"), None);
         assert_eq!(number(&Path::from("x/_delta_log/00000000000000000100.checkpoint.parquet"), ".json"), None);

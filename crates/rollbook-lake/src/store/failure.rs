@@ -25,6 +25,10 @@ pub(crate) fn store_error(error: StoreError, doing: &str, path: &str) -> Error {
         StoreError::InvalidPath { .. } | StoreError::UnknownConfigurationKey { .. } => {
             Error::new(Kind::Invalid, format!("cannot {doing}: the path or a setting is wrong"))
         }
+        _ if asked_for_role(&text) => Error::new(Kind::Denied, "there are no S3 keys, and this machine has no role")
+            .with_remedy(
+                "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (AWS_SKIP_SIGNATURE=true where none are needed)",
+            ),
         _ if is_denied(&text) => denied(doing),
         _ if is_bucket_missing(&text) => bucket_missing(),
         _ => Error::new(Kind::Unavailable, format!("cannot {doing}: the store is unreachable or failed"))
@@ -45,6 +49,11 @@ fn bucket_missing() -> Error {
 
 fn is_bucket_missing(text: &str) -> bool {
     text.contains("NoSuchBucket")
+}
+
+/// Whether what failed was the request for a role's keys, which the client sends to this address where none are set.
+fn asked_for_role(text: &str) -> bool {
+    text.contains("169.254.169.254")
 }
 
 fn is_denied(text: &str) -> bool {
@@ -91,6 +100,14 @@ mod tests {
 
     fn answer(body: &str) -> StoreError {
         StoreError::Generic { store: "S3", source: body.to_owned().into() }
+    }
+
+    #[test]
+    fn keys_that_are_missing_are_asked_for() {
+        let error =
+            store_error(answer("error sending request for url (http://169.254.169.254/latest/api/token)"), "read", "");
+        assert_eq!(error.kind(), Kind::Denied);
+        assert!(error.to_string().contains("there are no S3 keys"), "{error}");
     }
 
     #[test]

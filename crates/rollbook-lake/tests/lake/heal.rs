@@ -60,7 +60,7 @@ async fn states_and_the_hint_are_only_hints() {
         append(&fixture.lake, &format!("r{n}"), 1, None).await;
     }
     let latest = fixture.file("_rollbook/snapshots/latest");
-    let state = fixture.file("_rollbook/states/00000000000000000032.json.zst");
+    let state = fixture.file("_rollbook/states/00000000000000000032.arrow.zst");
     assert!(state.exists());
     for garbage in [&b"{\"n\":9999,\"state\":9984}"[..], b"\xff\x00 not json", b"", b"{\"n\":1,\"state\":null}"] {
         std::fs::write(&latest, garbage).unwrap();
@@ -87,7 +87,7 @@ async fn a_state_is_written_again_when_its_writer_was_killed() {
     }
     std::fs::remove_dir_all(fixture.file("_rollbook/states")).unwrap();
     append(&fixture.reopen().await, "x", 1, None).await;
-    assert!(fixture.file("_rollbook/states/00000000000000000071.json.zst").exists());
+    assert!(fixture.file("_rollbook/states/00000000000000000071.arrow.zst").exists());
     assert_eq!(calls(&fixture).await, 71);
 }
 

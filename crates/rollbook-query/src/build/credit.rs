@@ -7,11 +7,11 @@ use arrow::array::{Array, ArrayRef, AsArray, Float32Array};
 use arrow::datatypes::{DataType, Float32Type, Float64Type};
 use futures::TryStreamExt;
 
-use crate::build::order::Order;
 use crate::build::plan::Plan;
 use crate::build::verdict::{Reason, column, list, text};
 use crate::build::{key_of, pair_key, token_values};
 use crate::error::{Error, Result};
+use crate::external_sort::ExternalSort;
 use crate::recipe::{Purposes, Upstream, quoted, text_column};
 use crate::session::Session;
 
@@ -63,7 +63,7 @@ impl Credits {
         run: &str,
         plan: &Plan,
         rows: usize,
-    ) -> Result<(Self, Option<Order>)> {
+    ) -> Result<(Self, Option<ExternalSort>)> {
         let view = upstream.view_sql(Purposes::Train)?;
         let level = Self::level(session, &view, upstream).await?;
         let mut credits = Self { name: upstream.name.clone(), level, ..Self::default() };
@@ -103,7 +103,7 @@ impl Credits {
         Ok(())
     }
 
-    async fn read_tokens(&mut self, session: &Session, view: &str, plan: &Plan, sorted: &Order) -> Result<()> {
+    async fn read_tokens(&mut self, session: &Session, view: &str, plan: &Plan, sorted: &ExternalSort) -> Result<()> {
         let mut rows = session.stream(&format!("SELECT rollout_id, call_id, token_values FROM ({view})")).await?;
         while let Some(batch) = rows.try_next().await? {
             let (rollouts, calls) = (text(&batch, "rollout_id")?, text(&batch, "call_id")?);
@@ -135,7 +135,7 @@ impl Credits {
                     numbers.push(number);
                 }
             }
-            if !numbers.is_empty() && !sorted.push(token_values::batch(&lists, planned, numbers)?).await {
+            if !numbers.is_empty() && !sorted.push(token_values::batch(&lists, planned, numbers)?).await? {
                 // The sort has ended early; its own end says why.
                 break;
             }

@@ -23,7 +23,6 @@ mod levels;
 mod objective;
 #[cfg(test)]
 mod oracle;
-mod order;
 mod pieces;
 mod plan;
 mod row_columns;
@@ -34,7 +33,6 @@ mod token_values;
 mod verdict;
 
 pub use objective::{Objective, Scope, Unit};
-pub(crate) use order::Order;
 pub(crate) use run::plan_of;
 pub use run::{BuildOptions, run_build};
 pub(crate) use verdict::{column, list, text};

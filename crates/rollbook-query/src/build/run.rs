@@ -13,12 +13,12 @@ use crate::build::across::with_extensions;
 use crate::build::assemble::{Assembler, Assembly};
 use crate::build::credit::Credits;
 use crate::build::objective::TrainedTokens;
-use crate::build::order::Order;
 use crate::build::pieces::{PIECES, Pass, number_of, repeated};
 use crate::build::plan::Plan;
 use crate::build::token_values::TokenValues;
 use crate::build::{Objective, Unit, facts, key_of, verdict};
 use crate::error::{Error, Result};
+use crate::external_sort::ExternalSort;
 use crate::recipe::{
     Bindings, ContentDigest, Derivation, Derived, Kind, OutputColumn, Part, Publication, Purposes, Recipe, Scope,
     Upstream, bind, functions_used, make_checks, new_id, output_of, plan_query, quoted, table, table_batch,
@@ -291,11 +291,11 @@ impl<'a> Build<'a> {
     }
 
     /// Reads every call of the run once.
-    async fn pass(&self, pass: &mut Pass<'_>) -> Result<(Order, Order)> {
-        let pieces = Order::start(self.session, &PIECES, &["number"], self.piece_rows())?;
+    async fn pass(&self, pass: &mut Pass<'_>) -> Result<(ExternalSort, ExternalSort)> {
+        let pieces = ExternalSort::in_session(self.session, &PIECES, &["number"], self.piece_rows())?;
         let schema = table("exclusions")?.physical();
         let keys = ["run_id", "step", "group_id", "rollout_id", "call_id", "position"];
-        let exclusions = Order::start(self.session, &schema, &keys, 8192)?;
+        let exclusions = ExternalSort::in_session(self.session, &schema, &keys, 8192)?;
         let sql = format!(
             "SELECT {}, prompt_token_ids FROM calls WHERE run_id = {}",
             verdict::COLUMNS.join(", "),
@@ -306,10 +306,10 @@ impl<'a> Build<'a> {
             let (planned, left_out) = pass.take(&batch)?;
             let mut goes_on = true;
             if let Some(batch) = planned {
-                goes_on &= pieces.push(batch).await;
+                goes_on &= pieces.push(batch).await?;
             }
             if let Some(batch) = left_out {
-                goes_on &= exclusions.push(batch).await;
+                goes_on &= exclusions.push(batch).await?;
             }
             if !goes_on {
                 break;
@@ -320,7 +320,7 @@ impl<'a> Build<'a> {
 
     async fn write_samples(
         &self,
-        pieces: Order,
+        pieces: ExternalSort,
         mut token_values: TokenValues,
         plan: &Plan,
         pass: &Pass<'_>,
@@ -352,7 +352,7 @@ impl<'a> Build<'a> {
         Ok((writer.finish().await?, content.rows()))
     }
 
-    async fn write_exclusions(&self, exclusions: Order, content: &mut ContentDigest) -> Result<Vec<DataFile>> {
+    async fn write_exclusions(&self, exclusions: ExternalSort, content: &mut ContentDigest) -> Result<Vec<DataFile>> {
         let mut writer = self.session.lake().writer(table("exclusions")?);
         let mut sorted = exclusions.finish().await?;
         while let Some(batch) = sorted.try_next().await? {

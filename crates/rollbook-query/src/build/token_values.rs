@@ -9,8 +9,8 @@ use arrow::datatypes::{DataType, Field, Float32Type, Schema, SchemaRef, UInt32Ty
 use datafusion::execution::SendableRecordBatchStream;
 use futures::TryStreamExt;
 
-use crate::build::order::Order;
 use crate::error::{Error, Result};
+use crate::external_sort::ExternalSort;
 use crate::recipe::list_of;
 use crate::session::Session;
 
@@ -23,8 +23,8 @@ static VALUES: LazyLock<SchemaRef> = LazyLock::new(|| {
 });
 
 /// Starts the sort that brings values into the order of the plan, in batches of at most so many rows.
-pub(super) fn start(session: &Session, rows: usize) -> Result<Order> {
-    Order::start(session, &VALUES, &["number"], rows)
+pub(super) fn start(session: &Session, rows: usize) -> Result<ExternalSort> {
+    ExternalSort::in_session(session, &VALUES, &["number"], rows)
 }
 
 /// Makes a batch for the sort of some rows of a list column; `numbers` are their calls' places in the plan.

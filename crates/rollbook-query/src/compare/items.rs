@@ -12,8 +12,9 @@ use arrow::datatypes::{DataType, Field, Float32Type, Float64Type, Int32Type, Sch
 use datafusion::execution::SendableRecordBatchStream;
 use futures::TryStreamExt;
 
-use crate::build::{Order, column, list, pair_key, text};
+use crate::build::{column, list, pair_key, text};
 use crate::error::{Error, Result};
+use crate::external_sort::ExternalSort;
 use crate::recipe::{Upstream, quoted};
 use crate::session::Session;
 
@@ -61,7 +62,7 @@ const BATCH: usize = 8192;
 
 /// Items on their way into the sort.
 pub(super) struct Sorting {
-    order: Order,
+    order: ExternalSort,
     keys: Vec<Key>,
     values: Vec<f64>,
     weights: Vec<f64>,
@@ -70,7 +71,7 @@ pub(super) struct Sorting {
 impl Sorting {
     pub(super) fn start(session: &Session) -> Result<Self> {
         let columns = ["rollout_high", "rollout_low", "call_high", "call_low", "position"];
-        let order = Order::start(session, &ITEMS, &columns, BATCH)?;
+        let order = ExternalSort::in_session(session, &ITEMS, &columns, BATCH)?;
         Ok(Self { order, keys: Vec::new(), values: Vec::new(), weights: Vec::new() })
     }
 
@@ -97,7 +98,7 @@ impl Sorting {
         columns.push(Arc::new(Float64Array::from(std::mem::take(&mut self.weights))));
         let batch = RecordBatch::try_new(Arc::clone(&ITEMS), columns)?;
         // A sort that ended early says why at its end.
-        let _goes_on = batch.num_rows() == 0 || self.order.push(batch).await;
+        let _goes_on = batch.num_rows() == 0 || self.order.push(batch).await?;
         Ok(())
     }
 

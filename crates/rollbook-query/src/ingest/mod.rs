@@ -17,7 +17,6 @@ mod files;
 mod known;
 mod record;
 mod resolve;
-mod sort;
 mod spool;
 mod write;
 

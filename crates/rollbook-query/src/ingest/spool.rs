@@ -12,7 +12,9 @@ use arrow::compute::take_record_batch;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamWriter;
-use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::memory_pool::FairSpillPool;
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use rollbook_import::{ImportOptions, Importer, Item, Items, Reject};
 use rollbook_lake::codec::Encoder;
 use rollbook_lake::{Lake, Snapshot};
@@ -21,11 +23,11 @@ use tokio::sync::mpsc;
 
 use super::known::Ranges;
 use super::resolve::{Resolver, long, number, text, value};
-use super::sort::{Sort, runtime};
 use super::{IngestOptions, Progress, REJECTS_SHOWN, TableCount};
 use crate::error::{Error, ErrorKind, Result};
+use crate::external_sort::ExternalSort;
 
-/// Tokens of earlier contexts that the encoder keeps at hand: 128 MB.
+/// Tokens of earlier contexts that the encoder keeps at hand, 128 MB; a small memory limit makes it less.
 const CACHED_TOKENS: usize = 32 << 20;
 
 /// The column that keeps the source's order in the sort and never reaches a file.
@@ -43,7 +45,7 @@ pub(super) struct Spooled {
 /// A table's rows on their way through the sort.
 pub(super) struct Pending {
     pub(super) table: &'static Table,
-    pub(super) sort: Sort,
+    pub(super) sort: ExternalSort,
     /// Which runs, steps and groups the rows lie in: only such files of the lake can hold a row already.
     pub(super) ranges: Ranges,
     /// Whether a row's rollout is known neither here nor in the lake.
@@ -66,12 +68,14 @@ pub(super) async fn spool(
     let mut received = read_ahead(items);
     let mut spooler = Spooler {
         resolver: Resolver::new(lake, head, import_options.run_id.clone()),
-        runtime: runtime(options.memory_limit, options.spill_dir.as_ref())?,
+        runtime: runtime(options)?,
+        sorted_rows: (options.memory_limit >> 21).clamp(16, 256),
         strict: options.strict,
         dry_run: options.dry_run,
         import_id: import_id.to_owned(),
         created_at: lake.now_us(),
         encoders: Vec::new(),
+        cached_tokens: CACHED_TOKENS.min(options.memory_limit / 16),
         variants: HashMap::new(),
         places: HashMap::new(),
         arrived: 0,
@@ -99,6 +103,19 @@ pub(super) async fn spool(
     Ok(spooler.spooled)
 }
 
+/// The memory pool and spill folder that all sorts of one import share.
+fn runtime(options: &IngestOptions) -> Result<Arc<RuntimeEnv>> {
+    let mode = match &options.spill_dir {
+        Some(folder) => DiskManagerMode::Directories(vec![folder.clone()]),
+        None => DiskManagerMode::OsTmpDirectory,
+    };
+    let runtime = RuntimeEnvBuilder::new()
+        .with_memory_pool(Arc::new(FairSpillPool::new(options.memory_limit)))
+        .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(mode))
+        .build_arc()?;
+    Ok(runtime)
+}
+
 /// Runs the importer on a thread of its own, so that parsing and encoding overlap.
 fn read_ahead(items: Items) -> mpsc::Receiver<rollbook_import::Result<Item>> {
     let (sender, receiver) = mpsc::channel(4);
@@ -116,12 +133,15 @@ fn read_ahead(items: Items) -> mpsc::Receiver<rollbook_import::Result<Item>> {
 struct Spooler<'a> {
     resolver: Resolver<'a>,
     runtime: Arc<RuntimeEnv>,
+    /// Rows of a sorted batch. Few, since one row of a call may carry a prompt of 100k tokens.
+    sorted_rows: usize,
     strict: bool,
     dry_run: bool,
     import_id: String,
     created_at: i64,
     /// One encoder for each way in which a rollout's rows name their step and group: see [`Spooler::encode`].
     encoders: Vec<Encoder>,
+    cached_tokens: usize,
     variants: HashMap<(String, Option<String>), Vec<u32>>,
     places: HashMap<(Option<i64>, Option<String>), u32>,
     arrived: i64,
@@ -206,7 +226,7 @@ impl Spooler<'_> {
         let mut parts = Vec::with_capacity(rows_of.len());
         for (variant, rows) in rows_of {
             while self.encoders.len() <= variant {
-                self.encoders.push(Encoder::new(CACHED_TOKENS));
+                self.encoders.push(Encoder::new(self.cached_tokens));
             }
             let part = if whole { batch.clone() } else { take_record_batch(batch, &UInt32Array::from(rows))? };
             parts.push(self.encoders[variant].encode(&part)?);
@@ -220,14 +240,14 @@ impl Spooler<'_> {
             let mut columns = rollbook_lake::sort_columns(table);
             columns.retain(|name| *name != "stored_index");
             columns.push(ARRIVAL);
-            let sort = Sort::start(&batch.schema(), &columns, &self.runtime)?;
+            let sort = ExternalSort::start(&batch.schema(), &columns, self.sorted_rows, &self.runtime)?;
             let pending = Pending { table, sort, ranges: Ranges::default(), unresolved: false };
             self.spooled.sorts.insert(&table.name, pending);
         }
         if let Some(pending) = self.spooled.sorts.get_mut(table.name.as_str()) {
             pending.ranges.add(&batch);
             pending.unresolved |= unresolved;
-            if pending.sort.push(batch).await.is_err() {
+            if !pending.sort.push(batch).await? {
                 // The sort's own error says why it ended.
                 return match self.spooled.sorts.remove(table.name.as_str()) {
                     Some(pending) => pending.sort.finish().await.map(|_| ()),
