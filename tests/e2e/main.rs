@@ -6,6 +6,7 @@
 mod bad_input;
 mod bad_lake;
 mod both_forms;
+mod compact;
 mod crash;
 mod digests;
 mod import_memory;

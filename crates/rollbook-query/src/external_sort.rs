@@ -2,14 +2,16 @@
 //! is spilled.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use arrow::array::{RecordBatch, UInt64Array};
 use arrow::compute::{SortOptions, take_record_batch};
 use arrow::datatypes::SchemaRef;
 use datafusion::common::DataFusionError;
-use datafusion::execution::memory_pool::MemoryLimit;
-use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::memory_pool::{FairSpillPool, MemoryLimit};
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::col;
 use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
@@ -31,6 +33,24 @@ const MERGE_BYTES: usize = 10 << 20;
 const SORTS: usize = 24;
 /// A batch that goes in is cut to this part of the pool, since a sort holds it twice at once.
 const PIECE_PART: usize = 6 * SORTS;
+
+/// The memory pool and spill folder that the sorts of one write share; none = the system's temporary folder.
+pub(crate) fn spilling_runtime(memory_limit: usize, spill_dir: Option<&PathBuf>) -> Result<Arc<RuntimeEnv>> {
+    let mode = match spill_dir {
+        Some(folder) => DiskManagerMode::Directories(vec![folder.clone()]),
+        None => DiskManagerMode::OsTmpDirectory,
+    };
+    let runtime = RuntimeEnvBuilder::new()
+        .with_memory_pool(Arc::new(FairSpillPool::new(memory_limit)))
+        .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(mode))
+        .build_arc()?;
+    Ok(runtime)
+}
+
+/// Rows of a sorted batch. Few, since one row of a call may carry a prompt of 100k tokens.
+pub(crate) fn sorted_rows(memory_limit: usize) -> usize {
+    (memory_limit >> 21).clamp(16, 256)
+}
 
 /// One running sort.
 pub(crate) struct ExternalSort {
@@ -137,16 +157,13 @@ impl PartitionStream for Channel {
 mod tests {
     use arrow::array::{AsArray, Int64Array, ListArray};
     use arrow::datatypes::{DataType, Field, Int32Type, Int64Type, Schema};
-    use datafusion::execution::memory_pool::FairSpillPool;
-    use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 
     use super::*;
 
     /// 64 MB of rows through an 8 MB pool, beside as many other sorts as an import can have.
     #[tokio::test]
     async fn rows_beyond_the_pool_come_out_in_order() {
-        let pool = Arc::new(FairSpillPool::new(8 << 20));
-        let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool).build_arc().unwrap();
+        let runtime = spilling_runtime(8 << 20, None).unwrap();
         let list = Field::new_list("tokens", Field::new("element", DataType::Int32, true), true);
         let schema = Arc::new(Schema::new(vec![Field::new("key", DataType::Int64, false), list]));
         let others: Vec<_> =

@@ -2,10 +2,11 @@
 //!
 //! ```text
 //! Lake + Snapshot -> Session -> provider (Parquet scan, prompt decoding) -> views -> SQL
-//!                            -> ingest (rows in) · recipe (rewards, credits, plans) · build (samples) · export (files)
+//!                            -> ingest (rows in) · compact (files joined) · recipe (rewards, credits, plans) · build (samples) · export (files)
 //! ```
 
 pub mod build;
+pub mod compact;
 pub mod compare;
 mod error;
 pub mod export;

@@ -3,6 +3,7 @@
 mod audit;
 mod build;
 mod checks;
+mod compact;
 mod compare;
 mod credit;
 mod derive;
@@ -52,6 +53,8 @@ pub(crate) enum Command {
     Verify(verify::Arguments),
     /// Show the newest snapshot and what each table holds
     Status(status::Arguments),
+    /// Join the small files that many imports leave, and bring each rollout's calls together
+    Compact(compact::Arguments),
     /// List the lake's commits, newest first
     History(history::Arguments),
     /// Show the tables and columns of the format
@@ -80,6 +83,7 @@ impl Command {
             Self::Export(arguments) => export::run(arguments).await,
             Self::Verify(arguments) => verify::run(arguments).await,
             Self::Status(arguments) => status::run(arguments).await,
+            Self::Compact(arguments) => compact::run(arguments).await,
             Self::History(arguments) => history::run(arguments).await,
             Self::Schema(arguments) => schema::run(&arguments),
             Self::Functions(arguments) => functions::run(&arguments),

@@ -22,12 +22,12 @@ pub(super) fn may_hold_run(file: &DataFile, run: &str) -> bool {
 }
 
 /// All rows of a file with the named columns, for narrow columns only.
-pub(super) async fn read(lake: &Lake, file: &DataFile, columns: &[&str]) -> Result<Vec<RecordBatch>> {
+pub(crate) async fn read(lake: &Lake, file: &DataFile, columns: &[&str]) -> Result<Vec<RecordBatch>> {
     stream(lake, file, Some(columns), 8192).await?.try_collect().await
 }
 
 /// A file's rows in file order.
-pub(super) async fn stream(
+pub(crate) async fn stream(
     lake: &Lake,
     file: &DataFile,
     columns: Option<&[&str]>,

@@ -13,11 +13,12 @@
 //! What stays in memory whatever the source's size: the sort's pool, the encoder's contexts, one rollout's delta rows, one
 //! row group, and a few dozen bytes for each rollout of the source.
 
-mod files;
+pub(crate) mod files;
 mod known;
 mod record;
-mod resolve;
-mod spool;
+pub(crate) mod resolve;
+pub(crate) mod rollout_rows;
+pub(crate) mod spool;
 mod write;
 
 use std::collections::{BTreeMap, HashSet};

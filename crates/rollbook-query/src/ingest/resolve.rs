@@ -29,7 +29,7 @@ struct Place {
 }
 
 /// What the source has told so far about runs, rollouts and builds.
-pub(super) struct Resolver<'a> {
+pub(crate) struct Resolver<'a> {
     lake: &'a Lake,
     head: &'a Snapshot,
     option_run: Option<String>,
@@ -50,7 +50,7 @@ pub(super) struct Split {
 
 impl<'a> Resolver<'a> {
     /// Starts with nothing known but the caller's own choice.
-    pub(super) fn new(lake: &'a Lake, head: &'a Snapshot, option_run: Option<String>) -> Self {
+    pub(crate) fn new(lake: &'a Lake, head: &'a Snapshot, option_run: Option<String>) -> Self {
         Self {
             lake,
             head,
@@ -163,7 +163,7 @@ impl<'a> Resolver<'a> {
     }
 
     /// Fills `step` and `group_id` from the rollout; returns also whether a row's rollout is unknown to source and lake.
-    pub(super) async fn places(&mut self, table: &Table, batch: RecordBatch) -> Result<(RecordBatch, bool)> {
+    pub(crate) async fn places(&mut self, table: &Table, batch: RecordBatch) -> Result<(RecordBatch, bool)> {
         if !is_filled(&table.name) {
             return Ok((batch, false));
         }
@@ -259,27 +259,27 @@ fn note_run(runs: &mut HashMap<String, Option<String>>, rollout: &str, run: &str
 }
 
 /// A text column by name.
-pub(super) fn text<'b>(batch: &'b RecordBatch, name: &str) -> Option<&'b StringArray> {
+pub(crate) fn text<'b>(batch: &'b RecordBatch, name: &str) -> Option<&'b StringArray> {
     batch.column_by_name(name).and_then(|column| column.as_string_opt::<i32>())
 }
 
 /// A column of longs by name.
-pub(super) fn long<'b>(batch: &'b RecordBatch, name: &str) -> Option<&'b Int64Array> {
+pub(crate) fn long<'b>(batch: &'b RecordBatch, name: &str) -> Option<&'b Int64Array> {
     batch.column_by_name(name).and_then(|column| column.as_primitive_opt::<Int64Type>())
 }
 
 /// A row's text, none where it is null.
-pub(super) fn value(column: Option<&StringArray>, row: usize) -> Option<&str> {
+pub(crate) fn value(column: Option<&StringArray>, row: usize) -> Option<&str> {
     column.and_then(|column| column.is_valid(row).then(|| column.value(row)))
 }
 
 /// A row's number, none where it is null.
-pub(super) fn number(column: Option<&Int64Array>, row: usize) -> Option<i64> {
+pub(crate) fn number(column: Option<&Int64Array>, row: usize) -> Option<i64> {
     column.and_then(|column| column.is_valid(row).then(|| column.value(row)))
 }
 
 /// The batch with one column replaced.
-pub(super) fn replace(batch: &RecordBatch, name: &str, column: ArrayRef) -> Result<RecordBatch> {
+pub(crate) fn replace(batch: &RecordBatch, name: &str, column: ArrayRef) -> Result<RecordBatch> {
     let index = batch.schema().index_of(name)?;
     let mut columns = batch.columns().to_vec();
     columns[index] = column;

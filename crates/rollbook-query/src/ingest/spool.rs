@@ -12,9 +12,7 @@ use arrow::compute::take_record_batch;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamWriter;
-use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
-use datafusion::execution::memory_pool::FairSpillPool;
-use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::execution::runtime_env::RuntimeEnv;
 use rollbook_import::{ImportOptions, Importer, Item, Items, Reject};
 use rollbook_lake::codec::Encoder;
 use rollbook_lake::{Lake, Snapshot};
@@ -25,13 +23,13 @@ use super::known::Ranges;
 use super::resolve::{Resolver, long, number, text, value};
 use super::{IngestOptions, Progress, REJECTS_SHOWN, TableCount};
 use crate::error::{Error, ErrorKind, Result};
-use crate::external_sort::ExternalSort;
+use crate::external_sort::{ExternalSort, sorted_rows, spilling_runtime};
 
 /// Tokens of earlier contexts that the encoder keeps at hand, 128 MB; a small memory limit makes it less.
 const CACHED_TOKENS: usize = 32 << 20;
 
 /// The column that keeps the source's order in the sort and never reaches a file.
-pub(super) const ARRIVAL: &str = "__arrival";
+pub(crate) const ARRIVAL: &str = "__arrival";
 
 /// Everything read: one sort a table, and what was counted on the way.
 pub(super) struct Spooled {
@@ -68,8 +66,8 @@ pub(super) async fn spool(
     let mut received = read_ahead(items);
     let mut spooler = Spooler {
         resolver: Resolver::new(lake, head, import_options.run_id.clone()),
-        runtime: runtime(options)?,
-        sorted_rows: (options.memory_limit >> 21).clamp(16, 256),
+        runtime: spilling_runtime(options.memory_limit, options.spill_dir.as_ref())?,
+        sorted_rows: sorted_rows(options.memory_limit),
         strict: options.strict,
         dry_run: options.dry_run,
         import_id: import_id.to_owned(),
@@ -101,19 +99,6 @@ pub(super) async fn spool(
     }
     spooler.settle_waiting().await?;
     Ok(spooler.spooled)
-}
-
-/// The memory pool and spill folder that all sorts of one import share.
-fn runtime(options: &IngestOptions) -> Result<Arc<RuntimeEnv>> {
-    let mode = match &options.spill_dir {
-        Some(folder) => DiskManagerMode::Directories(vec![folder.clone()]),
-        None => DiskManagerMode::OsTmpDirectory,
-    };
-    let runtime = RuntimeEnvBuilder::new()
-        .with_memory_pool(Arc::new(FairSpillPool::new(options.memory_limit)))
-        .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(mode))
-        .build_arc()?;
-    Ok(runtime)
 }
 
 /// Runs the importer on a thread of its own, so that parsing and encoding overlap.
@@ -352,7 +337,7 @@ fn too_many(error: std::num::TryFromIntError) -> Error {
 }
 
 /// Brings a batch to a table's stored schema: a null where none may be is an error, not a guess.
-pub(super) fn conform(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+pub(crate) fn conform(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
     let columns = schema
         .fields()
         .iter()

@@ -13,7 +13,8 @@ use rollbook_schema::Table;
 
 use super::known::{Identity, Known, Ranges, Verdict};
 use super::record::import_row;
-use super::resolve::{long, number, replace, text, value};
+use super::resolve::replace;
+use super::rollout_rows::RolloutRows;
 use super::spool::{Pending, conform};
 use super::{Progress, Publish, TableCount, files};
 use crate::error::Result;
@@ -120,7 +121,7 @@ impl Publish<'_> {
         count: &mut TableCount,
     ) -> Result<Vec<DataFile>> {
         let mut stage = Stage { table, identity, known, writer: self.lake.writer(table), count };
-        let mut rollout = Rollout::default();
+        let mut rollout = RolloutRows::default();
         while let Some(batch) = rows.try_next().await? {
             if table.name == "calls" {
                 for part in rollout.take(&batch) {
@@ -161,63 +162,6 @@ impl Publish<'_> {
             changes.push(Change { table: table.name.clone(), add: writer.finish().await?, remove: Vec::new() });
         }
         Ok(changes)
-    }
-}
-
-/// Collects the rows of one rollout at a time out of sorted batches.
-#[derive(Default)]
-struct Rollout {
-    key: Option<RolloutKey>,
-    rows: Vec<RecordBatch>,
-}
-
-#[derive(PartialEq, Eq)]
-struct RolloutKey {
-    run: Option<String>,
-    step: Option<i64>,
-    group: Option<String>,
-    rollout: Option<String>,
-}
-
-impl Rollout {
-    /// Takes a batch in and returns the rollouts that it completes.
-    fn take(&mut self, batch: &RecordBatch) -> Vec<Vec<RecordBatch>> {
-        let (runs, groups, rollouts) = (text(batch, "run_id"), text(batch, "group_id"), text(batch, "rollout_id"));
-        let steps = long(batch, "step");
-        let mut done = Vec::new();
-        let mut start = 0;
-        for row in 0..batch.num_rows() {
-            let same = self.key.as_ref().is_some_and(|key| {
-                key.rollout.as_deref() == value(rollouts, row)
-                    && key.run.as_deref() == value(runs, row)
-                    && key.step == number(steps, row)
-                    && key.group.as_deref() == value(groups, row)
-            });
-            if same {
-                continue;
-            }
-            if row > start {
-                self.rows.push(batch.slice(start, row - start));
-            }
-            if !self.rows.is_empty() {
-                done.push(std::mem::take(&mut self.rows));
-            }
-            start = row;
-            self.key = Some(RolloutKey {
-                run: value(runs, row).map(str::to_owned),
-                step: number(steps, row),
-                group: value(groups, row).map(str::to_owned),
-                rollout: value(rollouts, row).map(str::to_owned),
-            });
-        }
-        if start < batch.num_rows() {
-            self.rows.push(batch.slice(start, batch.num_rows() - start));
-        }
-        done
-    }
-
-    fn finish(self) -> Vec<RecordBatch> {
-        self.rows
     }
 }
 
