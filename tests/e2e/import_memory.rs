@@ -14,14 +14,21 @@ fn an_import_beyond_its_memory_spills_and_stores_the_same() {
         scratch.ok(&["init", lake]);
         scratch.ok(&["import", "tables", "run", "--lake", lake, "--memory-limit", limit]);
     }
-    for table in ["rollouts", "calls", "environment_records", "scores", "policies"] {
+    let tables = [
+        ("rollouts", "rollout_id"),
+        ("calls", "call_id"),
+        ("environment_records", "record_id"),
+        ("scores", "score_id"),
+        ("policies", "policy_version"),
+    ];
+    for (table, key) in tables {
         let columns = match table {
             "calls" => {
                 "call_id, prompt_digest, prompt_token_ids[length(prompt_token_ids)] AS last, output_token_ids, output_logprobs, parent_prefix_len"
             }
             _ => "*",
         };
-        let sql = format!("SELECT {columns} FROM {table} ORDER BY ALL");
+        let sql = format!("SELECT {columns} FROM {table} ORDER BY {key}");
         let rows = |lake: &str| scratch.ok(&["sql", "-c", &sql, "--lake", lake, "--format", "ndjson"]).text();
         let without_import = |text: String| -> Vec<serde_json::Value> {
             text.lines()
