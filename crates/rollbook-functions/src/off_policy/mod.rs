@@ -8,6 +8,8 @@ mod importance_weights;
 mod ratio;
 mod rejection_mask;
 mod rollout_correction_metrics;
+#[cfg(test)]
+mod tests;
 mod token_kl;
 
 use crate::function::Param;

@@ -146,6 +146,8 @@ impl Moments {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::float_cmp, reason = "equal numbers have exactly no spread")]
+
     use proptest::prelude::*;
 
     use super::*;

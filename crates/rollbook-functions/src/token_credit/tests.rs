@@ -6,6 +6,7 @@ use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Float64Array, Int64Ar
 use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{DataType, Field, Float64Type};
 use datafusion_common::{Result, ScalarValue};
+use datafusion_expr::Accumulator;
 use proptest::prelude::*;
 
 use super::scan::{Factors, Observations, Steps, advantages, returns};
@@ -176,4 +177,149 @@ fn a_long_trajectory_takes_one_pass() {
     // Far from the end the estimate is that of an endless trajectory: d / (1 - gamma lam), d = (gamma - 1) V.
     let endless = (0.9 - 1.0) * 0.5 / (1.0 - 0.9 * 0.8);
     assert!((list[1].unwrap() - endless).abs() < 1e-12);
+}
+
+/// Turns first, then tokens, as RAGEN's loops have it, position by position.
+fn bi_level_naive(tokens: &[Token], ends: &[usize], turns: Factors, within: Factors) -> Vec<(usize, f64)> {
+    let mut rewards: Vec<f64> = tokens.iter().map(|token| token.1).collect();
+    let mut last = 0.0;
+    for (n, at) in ends.iter().enumerate().rev() {
+        let next = ends.get(n + 1).map_or(0.0, |next| tokens[*next].2);
+        last = tokens[*at].1 + turns.gamma * next - tokens[*at].2 + turns.gamma * turns.lam * last;
+        rewards[*at] = last + tokens[*at].2;
+    }
+    let selected: Vec<usize> = (0..tokens.len()).filter(|at| tokens[*at].0).collect();
+    let mut result = Vec::new();
+    let mut last = 0.0;
+    for (n, at) in selected.iter().enumerate().rev() {
+        let mut next = selected.get(n + 1).map_or(0.0, |next| tokens[*next].2);
+        if ends.contains(at) {
+            (next, last) = (0.0, 0.0);
+        }
+        last = rewards[*at] + within.gamma * next - tokens[*at].2 + within.gamma * within.lam * last;
+        result.push((*at, last));
+    }
+    result
+}
+
+/// Runs the function over one trajectory of these calls.
+fn bi_level(calls: &[&[Token]], turns: Factors, within: Factors, turn_end: &str) -> Vec<Option<f64>> {
+    let definition = super::bi_level_gae::DEFINITION;
+    let numbers = |of: fn(&Token) -> f64| {
+        lists(calls, |tokens| {
+            let items = tokens.iter().map(of).map(|value| (!value.is_nan()).then_some(value));
+            Arc::new(items.collect::<Float64Array>())
+        })
+    };
+    let mask = lists(calls, |tokens| Arc::new(tokens.iter().map(|token| Some(token.0)).collect::<BooleanArray>()));
+    let ids: StringArray = calls.iter().map(|_| None::<&str>).collect();
+    let columns: [ArrayRef; 4] = [numbers(|token| token.1), numbers(|token| token.2), mask, Arc::new(ids)];
+    let given =
+        [turns.gamma, within.gamma, within.lam].map(ScalarValue::from).into_iter().chain([ScalarValue::from(turn_end)]);
+    let constants = Constants::new(definition.function, definition.columns, given.collect()).unwrap();
+    let result = (definition.kernel)(&constants).unwrap().evaluate(&columns, calls.len()).unwrap();
+    result
+        .as_list::<i32>()
+        .iter()
+        .flatten()
+        .flat_map(|list| list.as_primitive::<Float64Type>().iter().collect::<Vec<_>>())
+        .collect()
+}
+
+/// Whitens by way of the functions: the moments of all calls, then each call's list.
+fn whiten(calls: &[Vec<(bool, Option<f64>)>], given: &[ScalarValue]) -> Vec<Option<f64>> {
+    let values: Vec<Option<f64>> = calls.iter().flatten().map(|token| token.1).collect();
+    let mask: Vec<bool> = calls.iter().flatten().map(|token| token.0).collect();
+    let offsets = || OffsetBuffer::from_lengths(calls.iter().map(Vec::len));
+    let list = |items: ArrayRef| -> ArrayRef {
+        let field = Arc::new(Field::new_list_field(items.data_type().clone(), true));
+        Arc::new(ListArray::new(field, offsets(), items, None))
+    };
+    let ids: ArrayRef = Arc::new(calls.iter().map(|_| Some("c")).collect::<StringArray>());
+    let columns =
+        [list(Arc::new(Float64Array::from(values))), list(Arc::new(BooleanArray::from(mask))), Arc::clone(&ids)];
+    let mut moments = super::token_moments::MomentsAccumulator::default();
+    moments.update_batch(&columns).unwrap();
+    let moments = moments.evaluate().unwrap().to_array_of_size(calls.len()).unwrap();
+    let [values, mask, _] = columns;
+    let constants = Constants::new(&super::WHITEN, 4, given.to_vec()).unwrap();
+    let result = super::whiten::evaluate(&[values, mask, moments, ids], calls.len(), &constants).unwrap();
+    result
+        .as_list::<i32>()
+        .iter()
+        .flatten()
+        .flat_map(|list| list.as_primitive::<Float64Type>().iter().collect::<Vec<_>>())
+        .collect()
+}
+
+proptest! {
+    #[test]
+    fn bi_level_estimation_is_that_of_its_loops(
+        tokens in tokens(),
+        cuts in proptest::collection::vec(0..15usize, 0..4),
+        gammas in (factor(), factor()),
+        lam in factor(),
+        by_call in any::<bool>(),
+    ) {
+        let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(tokens.len())).collect();
+        cuts.extend([0, tokens.len()]);
+        cuts.sort_unstable();
+        let calls: Vec<&[Token]> = cuts.windows(2).map(|bounds| &tokens[bounds[0]..bounds[1]]).collect();
+        let ends: Vec<usize> = if by_call {
+            cuts.windows(2).filter_map(|bounds| (bounds[0]..bounds[1]).rev().find(|at| tokens[*at].0)).collect()
+        } else {
+            (0..tokens.len()).filter(|at| tokens[*at].0 && tokens[*at].1 != 0.0).collect()
+        };
+        let (turns, within) = (Factors { gamma: gammas.0, lam }, Factors { gamma: gammas.1, lam });
+        let found = bi_level(&calls, turns, within, if by_call { "call" } else { "nonzero_reward" });
+        for (at, expected) in bi_level_naive(&tokens, &ends, turns, within) {
+            prop_assert!(near(found[at].unwrap_or(f64::NAN), expected), "{at}: {:?} is not {expected}", found[at]);
+        }
+    }
+
+    #[test]
+    fn whitening_is_that_of_two_passes(
+        calls in proptest::collection::vec(
+            proptest::collection::vec((proptest::bool::weighted(0.7), proptest::option::weighted(0.9, -1e3..1e3f64)), 0..8),
+            0..6,
+        ),
+        ddof in 0..2i64,
+        eps in prop_oneof![Just(1e-8), 0.1..1.0f64],
+        eps_at in prop_oneof![Just("variance"), Just("deviation"), Just("floor")],
+        count_eps in prop_oneof![Just(0.0), Just(1e-8)],
+    ) {
+        let given = [ScalarValue::from(ddof), ScalarValue::from(eps), ScalarValue::from(eps_at), ScalarValue::from(count_eps)];
+        let found = whiten(&calls, &given);
+        let tokens: Vec<(bool, Option<f64>)> = calls.iter().flatten().copied().collect();
+        let counted: Vec<f64> = tokens.iter().filter(|token| token.0).filter_map(|token| token.1).collect();
+        let count = f64::from(u32::try_from(counted.len()).unwrap());
+        let mean = counted.iter().sum::<f64>() / (count + count_eps);
+        let squares: f64 = counted.iter().map(|value| (value - mean) * (value - mean)).sum();
+        let freedom = f64::from(i32::try_from(ddof).unwrap());
+        let variance = squares / (count + count_eps) * count / (count - freedom);
+        let divisor = match eps_at {
+            "variance" => (variance + eps).sqrt(),
+            "deviation" => variance.sqrt() + eps,
+            _ => variance.max(eps).sqrt(),
+        };
+        prop_assert_eq!(found.len(), tokens.len());
+        for ((selected, value), found) in tokens.iter().zip(&found) {
+            let expected = value.filter(|_| *selected).map(|value| if count <= freedom { 0.0 } else { (value - mean) / divisor });
+            match (found, expected) {
+                // Where the variance is all rounding, so is what it divides.
+                (Some(_), Some(_)) if variance < 1e-18 && eps_at == "deviation" && eps < 1e-6 => {}
+                (Some(found), Some(expected)) => prop_assert!((found - expected).abs() <= 1e-7 * expected.abs().max(1.0), "{found} {expected}"),
+                (found, expected) => prop_assert_eq!(*found, expected),
+            }
+        }
+        let mut reversed = calls.clone();
+        reversed.reverse();
+        let mut again: Vec<Vec<Option<f64>>> = Vec::new();
+        let mut rest = whiten(&reversed, &given).into_iter();
+        for call in &reversed {
+            again.push(rest.by_ref().take(call.len()).collect());
+        }
+        again.reverse();
+        prop_assert_eq!(again.into_iter().flatten().collect::<Vec<_>>(), found);
+    }
 }

@@ -3,8 +3,8 @@
 --   it.
 -- @formula token_k1 = -d, k2 = d^2 / 2, k3 = exp(d) - 1 - d; seq_sum, seq_mean and seq_max over the trajectory
 -- @source verl/trainer/ppo/rollout_corr_helper.py
--- @param rollout_rs string = token_k1 : criteria with commas between
--- @param rollout_rs_threshold string = 0.5_2.0 : a threshold for all, or one each; lower_upper for k1, else an upper bound
+-- @param rollout_rs string = token_k1 : criteria with commas between, the whole in quotes
+-- @param rollout_rs_threshold string = 0.5_2.0 : one for all, or one each; lower_upper for k1, else an upper bound
 -- @param logprob_signal string = trainer_logprob : signal with the logprobs of the policy that trains
 -- @param producer string = null : producer of the signal; null = the only one
 -- @check there is no signal {name}: import it into token_signals

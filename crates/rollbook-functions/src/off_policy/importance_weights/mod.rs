@@ -64,7 +64,7 @@ pub(crate) const IMPORTANCE_WEIGHTS: Function = Function {
     slt: include_str!("importance_weights.slt"),
 };
 
-const DEFINITION: Definition = Definition {
+pub(super) const DEFINITION: Definition = Definition {
     function: &IMPORTANCE_WEIGHTS,
     columns: 4,
     output: number_list,

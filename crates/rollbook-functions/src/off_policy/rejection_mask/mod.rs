@@ -52,7 +52,7 @@ logarithms. Bounds belong to what is kept.\n\
     slt: include_str!("rejection_mask.slt"),
 };
 
-const DEFINITION: Definition = Definition {
+pub(super) const DEFINITION: Definition = Definition {
     function: &REJECTION_MASK,
     columns: 4,
     output: mask_list,

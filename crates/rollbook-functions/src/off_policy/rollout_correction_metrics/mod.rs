@@ -215,6 +215,13 @@ impl Accumulator for MetricsAccumulator {
     }
 }
 
+/// Returns an accumulator with these constants.
+#[cfg(test)]
+pub(super) fn accumulator(given: &[ScalarValue]) -> Result<impl Accumulator + use<>> {
+    let rule = Rule::of(&Constants::new(&ROLLOUT_CORRECTION_METRICS, COLUMNS, given.to_vec())?)?;
+    Ok(MetricsAccumulator { rule, records: BTreeMap::new() })
+}
+
 fn read_state<'a>(rule: &Rule, bytes: &'a [u8]) -> Option<(&'a str, Record, &'a [u8])> {
     let (length, rest) = bytes.split_first_chunk::<4>()?;
     let (id, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;

@@ -53,7 +53,7 @@ Selected tokens after the last turn end are a turn whose end has no return, only
     slt: include_str!("bi_level_gae.slt"),
 };
 
-const DEFINITION: Definition = Definition {
+pub(super) const DEFINITION: Definition = Definition {
     function: &BI_LEVEL_GAE,
     columns: 4,
     output: number_list,

@@ -84,7 +84,7 @@ impl Kernel for PlaceReward {
             }
         } else {
             let first = values.first().copied().unwrap_or(f64::NAN);
-            let same = |value: f64| value == first || (value.is_nan() && first.is_nan());
+            let same = |value: f64| value - first == 0.0 || (value.is_nan() && first.is_nan());
             if let Some(row) = values.iter().position(|value| !same(*value)) {
                 let (one, other) = (ids.show(0), ids.show(row));
                 return exec_err!("{name}: calls {one} and {other} of one trajectory have different values");

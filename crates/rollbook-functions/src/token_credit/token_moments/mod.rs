@@ -133,8 +133,9 @@ impl AggregateUDFImpl for TokenMoments {
     }
 }
 
+/// The sums of one group of rows.
 #[derive(Debug, Default)]
-struct MomentsAccumulator {
+pub(super) struct MomentsAccumulator {
     sums: Sums,
 }
 

@@ -178,7 +178,7 @@ impl Whitening {
     }
 }
 
-fn evaluate(columns: &[ArrayRef], rows: usize, constants: &Constants) -> Result<ArrayRef> {
+pub(super) fn evaluate(columns: &[ArrayRef], rows: usize, constants: &Constants) -> Result<ArrayRef> {
     let name = WHITEN.name;
     let [values, mask, moments, call_ids] = columns else {
         return internal_err!("{name} of {} columns", columns.len());
