@@ -7,7 +7,7 @@ use rollbook_tests::Scratch;
 use serde_json::{Value, json};
 
 /// In the order of the help.
-const COMMANDS: [&str; 16] = [
+const COMMANDS: [&str; 18] = [
     "quickstart",
     "init",
     "import",
@@ -16,6 +16,8 @@ const COMMANDS: [&str; 16] = [
     "reward",
     "credit",
     "build",
+    "compare",
+    "weights",
     "export",
     "verify",
     "status",
@@ -219,6 +221,39 @@ fn the_catalogs_are_whole() {
     for name in ["dr_grpo", "grpo", "merged", "rloo", "verifier_value", "weighted_sum", "gae", "verl/gae"] {
         assert!(recipes.iter().any(|listed| listed == name), "{name} of {recipes:?}");
     }
+}
+
+/// By hand: three tokens were sampled, two of them train in both rows; r1 is the only rollout and has the whole weight.
+#[test]
+fn weights_account_for_every_sampled_token() {
+    let scratch = Scratch::new();
+    let case = rollbook_testing::faults::cases().unwrap().into_iter().find(|case| case.name == "B023").unwrap();
+    scratch.ok(&["init", "lake"]);
+    scratch.ok(&["import", "tables", case.bad().to_str().unwrap(), "--lake", "lake"]);
+    let lines = scratch.ok(&["weights", "build", "--lake", "lake", "--format", "json"]).json();
+    let told = |name: &str| {
+        let mut lines = lines.as_array().unwrap().iter();
+        lines.find(|line| line["name"] == json!(name)).unwrap_or_else(|| panic!("no line {name}")).clone()
+    };
+    let counts: Vec<i64> = ["sampled", "trained", "unaccounted", "duplicated", "untraced"]
+        .map(|name| told(name)["tokens"].as_i64().unwrap())
+        .to_vec();
+    assert_eq!(counts, [3, 3, 0, 2, 0]);
+    let step = told("optimizer step 0");
+    assert_eq!((&step["tokens"], &step["rows"]), (&json!(5), &json!(2)));
+    assert!((step["observed"].as_f64().unwrap() - 1.0).abs() < 1e-9, "{step}");
+    assert_eq!(told("r1")["expected"], json!(1.0));
+    // Each line opens to what it counts.
+    for name in ["trained", "duplicated", "r1", "optimizer step 0"] {
+        let rows =
+            scratch.ok(&["sql", "--lake", "lake", "--format", "json", "-c", told(name)["opens"].as_str().unwrap()]);
+        assert!(!rows.json().as_array().unwrap().is_empty(), "{name}");
+    }
+    let spans = scratch.ok(&["weights", "build", "--lake", "lake", "--rollout", "r1", "--format", "csv"]).text();
+    assert_eq!(spans.lines().filter(|line| line.starts_with("trained,")).count(), 3, "{spans}");
+    let table = scratch.ok(&["weights", "build", "--lake", "lake"]).text();
+    assert!(table.contains("1 of 1 shares are those of the objective"), "{table}");
+    scratch.run(&["weights", "none", "--lake", "lake"]).ended(2).saying(&["no build none", "it has build"]);
 }
 
 #[test]

@@ -34,6 +34,19 @@ const SOURCES: &[(&str, &str, &str)] = sources![
     "score/range",
     "pack/once",
     "pack/weight",
+    "pack/scale",
+    "pack/denominator",
+    "pack/steps",
+    "pack/rows",
+    "pack/conserve",
+    "pack/boundary",
+    "pack/segments",
+    "pack/position",
+    "pack/pad",
+    "pack/mask_consistency",
+    "pack/kl_mask",
+    "pack/metric",
+    "pack/credit",
 ];
 
 static CHECKS: LazyLock<Vec<Check>> =

@@ -7,6 +7,7 @@
 //! A check's query returns one row a finding. What SQL cannot say is a scalar function here (it looks at one row's lists)
 //! or a table function (it reads the lake a second time, only where a first, narrow look gave cause to).
 
+mod account;
 mod catalog;
 mod check;
 mod functions;
@@ -21,6 +22,7 @@ mod tables;
 mod tests;
 mod turns;
 
+pub use account::{BuildKey, account, find_build, rollout_account};
 pub use catalog::{check, checks};
 pub use check::{Check, Outcome};
 pub use record::{Recorded, record};

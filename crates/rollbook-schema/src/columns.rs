@@ -8,6 +8,7 @@ pub mod runs {
     pub const TRAINER: &str = "trainer";
     pub const TRAINER_VERSION: &str = "trainer_version";
     pub const EXPECTED_GROUP_SIZE: &str = "expected_group_size";
+    pub const EXPECTED_OPTIMIZER_STEPS: &str = "expected_optimizer_steps";
     pub const MAX_STALENESS: &str = "max_staleness";
     pub const ALLOW_POLICY_MIX: &str = "allow_policy_mix";
     pub const VOCAB_SIZE: &str = "vocab_size";
@@ -407,6 +408,7 @@ pub mod samples {
     pub const ROW_INDEX: &str = "row_index";
     pub const TOKEN_IDS: &str = "token_ids";
     pub const POSITION_IDS: &str = "position_ids";
+    pub const CU_SEQLENS: &str = "cu_seqlens";
     pub const ACTION_MASK: &str = "action_mask";
     pub const LOGPROBS: &str = "logprobs";
     pub const ADVANTAGES: &str = "advantages";

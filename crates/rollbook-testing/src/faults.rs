@@ -31,6 +31,19 @@ pub const CHECKS: &[&str] = &[
     "score/range",
     "pack/once",
     "pack/weight",
+    "pack/scale",
+    "pack/denominator",
+    "pack/steps",
+    "pack/rows",
+    "pack/conserve",
+    "pack/boundary",
+    "pack/segments",
+    "pack/position",
+    "pack/pad",
+    "pack/mask_consistency",
+    "pack/kl_mask",
+    "pack/metric",
+    "pack/credit",
 ];
 
 /// One fault, or one record that looks like a fault and is none.

@@ -2,7 +2,7 @@
 SELECT
     run_id, build_id, step, epoch, optimizer_step, micro_batch, rank, row_index,
     span['rollout_id'] AS rollout_id, span['call_id'] AS call_id, span['start'] AS start, span['length'] AS length,
-    span['row_start'] AS row_start
+    span['row_start'] AS row_start, span['sequence_index'] AS sequence_index
 FROM (
     SELECT
         run_id, build_id, step, epoch, optimizer_step, micro_batch, rank, row_index,

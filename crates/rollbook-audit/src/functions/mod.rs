@@ -10,20 +10,37 @@
 //! | `repeated_spans(uses)`                                | runs of tokens that more than one use holds                  |
 //! | `row_contexts(token_ids, segments, action_mask)`      | what stands before each call's trained tokens in a row       |
 //! | `output_differs(seen, output_token_ids)`              | whether tokens seen in a row are not the call's              |
+//! | `token_fates(output_len, sampled_mask, trained, excused)` | how many sampled tokens train, are excused, or neither  |
+//! | `shared_spans(output_len, one, other)`                | runs of tokens that a span of each list holds                |
+//! | `mask_faults(segments, action_mask, loss_weights, advantages)` | where these say different things of a token's training |
+//! | `tiling_faults(segments, total, cu_seqlens)`          | gaps, overlaps and torn sequences of a row's segments        |
+//! | `position_faults(segments, position_ids)`             | tokens whose position is not their place in their sequence   |
+//! | `border_faults(segments, position_ids, action_mask)`  | first tokens of sequences that train after another's         |
+//! | `trained_advantages(segments, action_mask, advantages)` | runs of a row's trained tokens with their advantages       |
+//! | `credit_faults(advantages, row_start, start, value, token_values, scale)` | tokens whose advantage is not their credit |
+//! | `kl_sums(action_mask, trainer_logprobs, reference_logprobs)` | distance from the reference, trained and all tokens   |
 //! | `logprob_digest(logprobs)`                            | equal for equal lists, nulls and NaNs included               |
 //! | `logprob_sum(logprobs)`                               | sum of the finite ones, in double                            |
 //! | `valued_spans(values)`                                | runs of values other than 0                                  |
 //! | `misplaced_values(values, sampled_mask, action_mask)` | such runs where a mask is false                              |
 //! | `unlikely_stretches(tokens, logprobs, nats)`          | hashes of stretches that chance does not give twice          |
 
+mod accounts;
 mod context;
 mod coverage;
+mod credits;
+mod faults;
+mod kl;
 mod lists;
 mod logprobs;
+mod masks;
+mod outline;
+mod positions;
 mod repeats;
 mod row_function;
 mod segments;
 mod stretches;
+mod tiling;
 mod values;
 mod weights;
 
@@ -49,5 +66,14 @@ pub(crate) fn all() -> Vec<ScalarUDF> {
         repeats::repeated_spans(),
         context::row_contexts(),
         context::output_differs(),
+        accounts::token_fates(),
+        accounts::shared_spans(),
+        masks::mask_faults(),
+        tiling::tiling_faults(),
+        positions::position_faults(),
+        positions::border_faults(),
+        credits::trained_advantages(),
+        credits::credit_faults(),
+        kl::kl_sums(),
     ]
 }

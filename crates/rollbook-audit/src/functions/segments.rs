@@ -107,13 +107,14 @@ impl Row {
     }
 }
 
-fn span_fields() -> [(&'static str, DataType); 5] {
+fn span_fields() -> [(&'static str, DataType); 6] {
     [
         ("rollout_id", DataType::Utf8),
         ("call_id", DataType::Utf8),
         ("start", DataType::Int32),
         ("length", DataType::Int32),
         ("row_start", DataType::Int32),
+        ("sequence_index", DataType::Int32),
     ]
 }
 
@@ -124,6 +125,7 @@ pub(super) fn trained_spans() -> ScalarUDF {
         let (segments, masks) = (lists(arrays, 0)?, lists(arrays, 1)?);
         let (mut rollouts, mut calls) = (StringBuilder::new(), StringBuilder::new());
         let (mut starts, mut lengths, mut places) = (Int32Builder::new(), Int32Builder::new(), Int32Builder::new());
+        let mut sequences = Int32Builder::new();
         let mut counts = Vec::with_capacity(rows);
         for row in 0..rows {
             let mut count = 0;
@@ -141,6 +143,7 @@ pub(super) fn trained_spans() -> ScalarUDF {
                     starts.append_value(int(origin + offset));
                     lengths.append_value(int(length));
                     places.append_value(int(segment.start + offset));
+                    sequences.append_value(segment.sequence);
                     count += 1;
                 }
             }
@@ -152,6 +155,7 @@ pub(super) fn trained_spans() -> ScalarUDF {
             Arc::new(starts.finish()) as ArrayRef,
             Arc::new(lengths.finish()),
             Arc::new(places.finish()),
+            Arc::new(sequences.finish()),
         ];
         list_of_structs(counts, fields(&span_fields()), columns)
     })

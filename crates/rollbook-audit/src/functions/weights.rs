@@ -50,7 +50,8 @@ pub(super) fn span_weights() -> ScalarUDF {
     })
 }
 
-fn doubles(items: Option<ArrayRef>) -> Result<Option<Float64Array>> {
+/// A list's numbers, none where it is null.
+pub(super) fn doubles(items: Option<ArrayRef>) -> Result<Option<Float64Array>> {
     match items {
         Some(items) => Ok(Some(cast(&items, &DataType::Float64)?.as_primitive::<Float64Type>().clone())),
         None => Ok(None),

@@ -4,8 +4,10 @@
 //! |---------------------|-------------------------------------------------------------------------------------------|
 //! | `audit('a/b')`      | a finding of the check                                                                    |
 //! | `trained_span`      | a run of a trainer row's trained tokens that names a call's output                        |
+//! | `trained_advantage` | the same with the advantages, and where only a rollout is named                           |
 //! | `row_segment`       | a segment of a trainer row, by rollout and call                                           |
 //! | `row_weights`       | a rollout in a trainer row: its trained tokens and their weight                           |
+//! | `reported_count`    | what a trainer says it counted of a term in a micro-batch on a rank                       |
 //! | `row_context`       | a call in a trainer row: digest of what stands before its trained tokens                  |
 //! | `row_prefix_suspect`, `far_parent` | what the tables below are made from                                        |
 //! | `far_prefix_breaks` | a call whose prompt leaves the context of a parent in another file                        |
@@ -47,8 +49,16 @@ macro_rules! queries {
 }
 
 /// Tables that a query makes; a test compares the list with `sql/audits/tables`.
-const QUERIES: &[(&str, &str)] =
-    queries!["trained_span", "row_segment", "row_weights", "row_context", "row_prefix_suspect", "far_parent"];
+const QUERIES: &[(&str, &str)] = queries![
+    "trained_span",
+    "trained_advantage",
+    "row_segment",
+    "row_weights",
+    "reported_count",
+    "row_context",
+    "row_prefix_suspect",
+    "far_parent",
+];
 
 /// A table that code makes from the rows of others.
 struct MadeByCode {

@@ -19,6 +19,7 @@ mod schema;
 mod sql;
 mod status;
 mod verify;
+mod weights;
 
 use std::process::ExitCode;
 
@@ -47,6 +48,8 @@ pub(crate) enum Command {
     Build(build::Arguments),
     /// Compare two rewards, credits or builds: where and by how much they differ
     Compare(compare::Arguments),
+    /// Account for a build's tokens and loss weight
+    Weights(weights::Arguments),
     /// Write a build's samples as files for a trainer, with a manifest
     Export(export::Arguments),
     /// Read an export again and compare it with its manifest
@@ -80,6 +83,7 @@ impl Command {
             Self::Credit(arguments) => credit::run(arguments).await,
             Self::Build(arguments) => build::run(arguments).await,
             Self::Compare(arguments) => compare::run(arguments).await,
+            Self::Weights(arguments) => weights::run(arguments).await,
             Self::Export(arguments) => export::run(arguments).await,
             Self::Verify(arguments) => verify::run(arguments).await,
             Self::Status(arguments) => status::run(arguments).await,

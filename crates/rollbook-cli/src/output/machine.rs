@@ -8,9 +8,9 @@ use arrow::csv::WriterBuilder as CsvBuilder;
 use arrow::datatypes::{DataType, Field, FieldRef, Float32Type, Float64Type, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::ipc::writer::StreamWriter;
-use arrow::json::LineDelimitedWriter;
 use arrow::json::writer::{
-    Encoder, EncoderFactory, EncoderOptions, LineDelimited, NullableEncoder, WriterBuilder, make_encoder,
+    Encoder, EncoderFactory, EncoderOptions, JsonArray, JsonFormat, LineDelimited, NullableEncoder, Writer,
+    WriterBuilder, make_encoder,
 };
 use datafusion::execution::SendableRecordBatchStream;
 use futures::TryStreamExt;
@@ -68,11 +68,19 @@ fn stdout() -> BufWriter<io::Stdout> {
     BufWriter::with_capacity(1 << 20, io::stdout())
 }
 
-pub(super) async fn ndjson(mut stream: SendableRecordBatchStream) -> Result<()> {
-    let mut writer: LineDelimitedWriter<_> = WriterBuilder::new()
-        .with_explicit_nulls(true)
-        .with_encoder_factory(Arc::new(Floats))
-        .build::<_, LineDelimited>(stdout());
+pub(super) async fn ndjson(stream: SendableRecordBatchStream) -> Result<()> {
+    objects::<LineDelimited>(stream).await
+}
+
+pub(super) async fn json(stream: SendableRecordBatchStream) -> Result<()> {
+    objects::<JsonArray>(stream).await?;
+    // An array ends its only line.
+    super::line("")
+}
+
+async fn objects<F: JsonFormat>(mut stream: SendableRecordBatchStream) -> Result<()> {
+    let mut writer: Writer<_, F> =
+        WriterBuilder::new().with_explicit_nulls(true).with_encoder_factory(Arc::new(Floats)).build::<_, F>(stdout());
     while let Some(batch) = stream.try_next().await? {
         if let Err(error) = writer.write(&batch) {
             return pipe(error);

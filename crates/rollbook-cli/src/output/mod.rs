@@ -21,6 +21,8 @@ pub(crate) enum Format {
     Table,
     /// Comma-separated values with a header; nested values as JSON text
     Csv,
+    /// One array of JSON objects, nulls written out
+    Json,
     /// One JSON object a line, nulls written out
     Ndjson,
     /// A Parquet file on stdout
@@ -40,6 +42,7 @@ pub(crate) async fn print(stream: SendableRecordBatchStream, format: Format, sha
     match format {
         Format::Table => table::print(stream, shape).await,
         Format::Csv => machine::csv(stream).await,
+        Format::Json => machine::json(stream).await,
         Format::Ndjson => machine::ndjson(stream).await,
         Format::Parquet => machine::parquet(stream).await,
         Format::Arrow => machine::arrow(stream).await,

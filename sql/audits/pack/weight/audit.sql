@@ -1,12 +1,13 @@
 -- @question Does every rollout have the share of an optimizer step's loss weight that the declared objective gives it?
 -- @layer sample
 -- @severity error
--- @version 1
+-- @version 2
 -- @outcome violation
 -- @needs builds.objective_unit, runs.objective_unit, samples.loss_weights, samples.segments
 -- @examined
 --   SELECT run_id, count(*) AS examined FROM (
---     SELECT DISTINCT run_id, build_id, epoch, optimizer_step, rollout_id FROM row_weights WHERE tokens > 0
+--     SELECT DISTINCT run_id, build_id, epoch, optimizer_step, rollout_id FROM row_weights
+--     WHERE tokens > 0 AND rollout_id IS NOT NULL
 --   ) GROUP BY run_id
 -- @undeclared
 --   SELECT run_id, build_id, 'samples.segments' AS missing,
@@ -37,7 +38,7 @@ WITH declared AS (
     SELECT
         sample.run_id, sample.build_id, build.objective_unit AS build_unit, coalesce(build.objective_scope, 'step') AS build_scope,
         run.objective_unit AS run_unit, coalesce(run.objective_scope, 'step') AS run_scope
-    FROM (SELECT DISTINCT run_id, build_id FROM row_weights) AS sample
+    FROM (SELECT DISTINCT run_id, build_id FROM row_weights WHERE rollout_id IS NOT NULL) AS sample
     LEFT JOIN (
         SELECT build_id, max(objective_unit) AS objective_unit, max(objective_scope) AS objective_scope FROM builds GROUP BY build_id
     ) AS build ON build.build_id = sample.build_id
@@ -46,12 +47,24 @@ WITH declared AS (
     ) AS run ON run.run_id = sample.run_id
 ),
 objective AS (
-    SELECT run_id, build_id, 'violation' AS outcome, 'build' AS whose, build_unit AS unit, build_scope AS scope
+    -- A share is compared with that of whole rollouts. Of whole rollouts each is one row, so that a unit of rows gives all the
+    -- same; where the run declares another unit, that one decides, and the build's weights need only be those it declares.
+    SELECT
+        run_id, build_id, 'violation' AS outcome, 'build' AS whose, build_unit AS named,
+        CASE WHEN build_unit = 'row' AND coalesce(run_unit, 'row') = 'row' THEN 'rollout' ELSE build_unit END AS unit,
+        CASE WHEN build_unit = 'row' AND coalesce(run_unit, 'row') = 'row' THEN 'step' ELSE build_scope END AS scope
     FROM declared WHERE build_unit IS NOT NULL
     UNION ALL
-    SELECT run_id, build_id, 'rule', 'run', run_unit, run_scope
+    SELECT
+        run_id, build_id, 'rule', 'run', run_unit,
+        CASE WHEN run_unit = 'row' THEN 'rollout' ELSE run_unit END,
+        CASE WHEN run_unit = 'row' THEN 'step' ELSE run_scope END
     FROM declared
     WHERE run_unit IS NOT NULL AND (build_unit IS NULL OR build_unit <> run_unit OR build_scope <> run_scope)
+    UNION ALL
+    -- What the rows get from the build's objective as they lie, where no weights are kept.
+    SELECT run_id, build_id, 'violation', 'plan', build_unit AS named, build_unit AS unit, build_scope
+    FROM declared WHERE build_unit IS NOT NULL
 ),
 grouped AS (
     SELECT row_weights.*, coalesce(member.group_id, row_weights.rollout_id) AS group_id
@@ -59,7 +72,7 @@ grouped AS (
     LEFT JOIN (
         SELECT run_id, rollout_id, min(group_id) AS group_id FROM rollouts GROUP BY run_id, rollout_id
     ) AS member ON member.run_id = row_weights.run_id AND member.rollout_id = row_weights.rollout_id
-    WHERE row_weights.tokens > 0
+    WHERE row_weights.tokens > 0 AND row_weights.rollout_id IS NOT NULL
 ),
 scoped AS (
     SELECT
@@ -122,45 +135,57 @@ wanted_share AS (
 given AS (
     SELECT
         run_id, build_id, min(step) AS step, epoch, optimizer_step, rollout_id, sum(weight) AS weight,
-        count(*) FILTER (WHERE NOT is_weighted) AS unweighted
+        count(*) FILTER (WHERE NOT is_weighted) AS unweighted,
+        count(*) FILTER (WHERE NOT is_finite) AS broken
     FROM row_weights
+    WHERE rollout_id IS NOT NULL
     GROUP BY run_id, build_id, epoch, optimizer_step, rollout_id
 ),
 given_share AS (
     SELECT
         *,
-        weight / sum(weight) OVER (PARTITION BY run_id, build_id, epoch, optimizer_step) AS share,
-        sum(unweighted) OVER (PARTITION BY run_id, build_id, epoch, optimizer_step) AS unknown_count
+        weight / nullif(sum(weight) OVER (PARTITION BY run_id, build_id, epoch, optimizer_step), 0) AS share,
+        sum(unweighted) OVER (PARTITION BY run_id, build_id, epoch, optimizer_step) AS unknown_count,
+        sum(broken) OVER (PARTITION BY run_id, build_id, epoch, optimizer_step) AS broken_count
     FROM given
 ),
 judged AS (
     SELECT
         given.run_id, given.build_id, given.step, given.epoch, given.optimizer_step, given.rollout_id,
-        coalesce(wanted.outcome, kind.outcome) AS outcome,
-        coalesce(wanted.unit, kind.unit) AS unit,
-        coalesce(wanted.whose, kind.whose) AS whose,
+        kind.outcome, kind.named, kind.whose,
         coalesce(wanted.expected, 0.0) AS expected,
-        -- Where no weights are kept, they follow from the build's own objective.
-        CASE WHEN given.unknown_count = 0 THEN given.share ELSE coalesce(own.expected, CASE WHEN own_unit.unit IS NOT NULL THEN 0.0 END) END AS observed
+        CASE WHEN given.unknown_count = 0 THEN given.share WHEN plan.unit IS NOT NULL THEN coalesce(own.expected, 0.0) END AS observed
     FROM given_share AS given
-    JOIN objective AS kind ON kind.run_id = given.run_id AND kind.build_id IS NOT DISTINCT FROM given.build_id
+    JOIN (SELECT * FROM objective WHERE whose <> 'plan' AND unit IN ('rollout', 'row', 'group', 'token', 'constant')) AS kind
+        ON kind.run_id = given.run_id AND kind.build_id IS NOT DISTINCT FROM given.build_id
     LEFT JOIN wanted_share AS wanted
         ON wanted.run_id = given.run_id AND wanted.build_id IS NOT DISTINCT FROM given.build_id AND wanted.whose = kind.whose
         AND wanted.epoch = given.epoch AND wanted.optimizer_step IS NOT DISTINCT FROM given.optimizer_step
         AND wanted.rollout_id = given.rollout_id
-    LEFT JOIN (SELECT * FROM objective WHERE whose = 'build') AS own_unit
-        ON own_unit.run_id = given.run_id AND own_unit.build_id IS NOT DISTINCT FROM given.build_id
-    LEFT JOIN (SELECT * FROM wanted_share WHERE whose = 'build') AS own
+    LEFT JOIN (SELECT * FROM objective WHERE whose = 'plan') AS plan
+        ON plan.run_id = given.run_id AND plan.build_id IS NOT DISTINCT FROM given.build_id
+    LEFT JOIN (SELECT * FROM wanted_share WHERE whose = 'plan') AS own
         ON own.run_id = given.run_id AND own.build_id IS NOT DISTINCT FROM given.build_id
         AND own.epoch = given.epoch AND own.optimizer_step IS NOT DISTINCT FROM given.optimizer_step
         AND own.rollout_id = given.rollout_id
-    WHERE kind.unit IN ('rollout', 'row', 'group', 'token', 'constant')
+    -- Where one weight is no number the step has no sum: only that row is accused.
+    WHERE given.broken_count = 0
 )
+-- findings: what is above is the loss account's as well.
 SELECT
-    outcome, run_id, step, rollout_id, build_id,
+    outcome, run_id, step, rollout_id, build_id, CAST(NULL AS INTEGER) AS row_index,
     CAST(round(expected, 9) AS VARCHAR) AS expected,
     CAST(round(observed, 9) AS VARCHAR) AS observed,
     concat('rollout ', rollout_id, ' has ', round(observed, 9), ' of the loss weight of optimizer step ', coalesce(CAST(optimizer_step AS VARCHAR), '?'),
-        ' where the ', whose, '''s objective ', unit, ' gives it ', round(expected, 9)) AS message
+        ' where the ', whose, '''s objective ', named, ' gives it ', round(expected, 9)) AS message
 FROM judged
-WHERE abs(observed - expected) > 1e-6
+-- A share of a large step is small: an error of a thousandth of it counts as well.
+WHERE abs(observed - expected) > 1e-6 * least(1.0, 1000.0 * greatest(expected, observed))
+UNION ALL
+SELECT
+    'violation', run_id, step, rollout_id, build_id, row_index,
+    'a finite weight', CAST(weight AS VARCHAR),
+    concat('row ', coalesce(CAST(row_index AS VARCHAR), '?'), ' of rollout ', rollout_id, ' has a loss weight that is no number, and optimizer step ',
+        coalesce(CAST(optimizer_step AS VARCHAR), '?'), ' has no sum')
+FROM row_weights
+WHERE NOT is_finite
