@@ -37,10 +37,12 @@
 WITH declared AS (
     SELECT
         sample.run_id, sample.build_id, build.objective_unit AS build_unit, coalesce(build.objective_scope, 'step') AS build_scope,
-        run.objective_unit AS run_unit, coalesce(run.objective_scope, 'step') AS run_scope
+        run.objective_unit AS run_unit, coalesce(run.objective_scope, 'step') AS run_scope,
+        coalesce(build.origin = 'rollbook', false) AS is_own
     FROM (SELECT DISTINCT run_id, build_id FROM row_weights WHERE rollout_id IS NOT NULL) AS sample
     LEFT JOIN (
-        SELECT build_id, max(objective_unit) AS objective_unit, max(objective_scope) AS objective_scope FROM builds GROUP BY build_id
+        SELECT build_id, max(objective_unit) AS objective_unit, max(objective_scope) AS objective_scope, max(origin) AS origin
+        FROM builds GROUP BY build_id
     ) AS build ON build.build_id = sample.build_id
     LEFT JOIN (
         SELECT run_id, max(objective_unit) AS objective_unit, max(objective_scope) AS objective_scope FROM runs GROUP BY run_id
@@ -48,11 +50,12 @@ WITH declared AS (
 ),
 objective AS (
     -- A share is compared with that of whole rollouts. Of whole rollouts each is one row, so that a unit of rows gives all the
-    -- same; where the run declares another unit, that one decides, and the build's weights need only be those it declares.
+    -- same; where the run declares another unit, that one decides, and the build's weights need only be those it declares. So do
+    -- those of a build made here: its unit was chosen by who asked for it.
     SELECT
         run_id, build_id, 'violation' AS outcome, 'build' AS whose, build_unit AS named,
-        CASE WHEN build_unit = 'row' AND coalesce(run_unit, 'row') = 'row' THEN 'rollout' ELSE build_unit END AS unit,
-        CASE WHEN build_unit = 'row' AND coalesce(run_unit, 'row') = 'row' THEN 'step' ELSE build_scope END AS scope
+        CASE WHEN build_unit = 'row' AND coalesce(run_unit, 'row') = 'row' AND NOT is_own THEN 'rollout' ELSE build_unit END AS unit,
+        CASE WHEN build_unit = 'row' AND coalesce(run_unit, 'row') = 'row' AND NOT is_own THEN 'step' ELSE build_scope END AS scope
     FROM declared WHERE build_unit IS NOT NULL
     UNION ALL
     SELECT
