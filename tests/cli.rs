@@ -7,7 +7,7 @@ use rollbook_tests::Scratch;
 use serde_json::{Value, json};
 
 /// In the order of the help.
-const COMMANDS: [&str; 18] = [
+const COMMANDS: [&str; 19] = [
     "quickstart",
     "init",
     "import",
@@ -21,6 +21,7 @@ const COMMANDS: [&str; 18] = [
     "export",
     "verify",
     "status",
+    "compact",
     "history",
     "schema",
     "functions",
