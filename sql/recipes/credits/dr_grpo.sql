@@ -25,6 +25,6 @@ SELECT
     END AS value,
     'group' AS baseline_scope,
     CAST($group_key AS VARCHAR) AS baseline_key,
-    count(value) OVER (PARTITION BY run_id, $group_key) AS baseline_count
+    CAST(rollout_count(value, rollout_id) OVER (PARTITION BY run_id, $group_key) AS INTEGER) AS baseline_count
 FROM reward
 WHERE call_id IS NULL

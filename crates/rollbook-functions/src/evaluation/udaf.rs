@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array, StructArray};
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Float64Type};
-use datafusion_common::{Result, ScalarValue, internal_err, plan_err};
+use datafusion_common::{Result, ScalarValue, exec_err, internal_err, plan_err};
 use datafusion_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion_expr::utils::AggregateOrderSensitivity;
 use datafusion_expr::{
@@ -194,7 +194,7 @@ impl Accumulator for Means {
         };
         for value in values.iter().flatten() {
             if !value.is_finite() {
-                return datafusion_common::exec_err!("mean_interval: a value is {value}");
+                return exec_err!("mean_interval: a value is {value}");
             }
             self.values.push(value);
         }

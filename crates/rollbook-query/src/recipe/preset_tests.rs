@@ -206,7 +206,8 @@ async fn slime_takes_a_ragged_batch_for_one_group() {
 async fn a_rollout_without_a_reward_has_no_credit_but_zero_in_trl() {
     let scratch = lake(&[given("g", 1.0), Given { value: None, ..given("g", 0.0) }, given("g", 0.0)]).await;
     for recipe in catalog().unwrap() {
-        let needs_more = ["remax", "prime-rl/rae"].contains(&recipe.name()) || recipe.name().contains("gdpo");
+        let needs_more =
+            ["remax", "verl/remax", "prime-rl/rae"].contains(&recipe.name()) || recipe.name().contains("gdpo");
         let of_rollouts = recipe.text().contains("'rollout' AS level") && recipe.name() != "trl/normalize_then_sum";
         if recipe.kind() == Kind::Credit && of_rollouts && !needs_more && recipe.name().contains('/') {
             let found = credits(&scratch, recipe.name(), &[]).await;

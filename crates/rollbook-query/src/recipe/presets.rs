@@ -49,6 +49,7 @@ pub(super) const PRESETS: &[(&str, &str)] = &[
         "verl/reinforce_plus_plus_baseline",
         include_str!("../../../../sql/recipes/credits/verl/reinforce_plus_plus_baseline.sql"),
     ),
+    ("verl/remax", include_str!("../../../../sql/recipes/credits/verl/remax.sql")),
     ("verl/rloo", include_str!("../../../../sql/recipes/credits/verl/rloo.sql")),
     ("verl/rloo_vectorized", include_str!("../../../../sql/recipes/credits/verl/rloo_vectorized.sql")),
     ("remax", include_str!("../../../../sql/recipes/credits/remax.sql")),
