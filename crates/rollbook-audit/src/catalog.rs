@@ -21,6 +21,11 @@ const SOURCES: &[(&str, &str, &str)] = sources![
     "token/digest",
     "token/coverage",
     "token/logprob_value",
+    "token/request",
+    "token/template",
+    "token/text",
+    "token/parse",
+    "token/update",
     "rollout/group",
     "rollout/orphan",
     "rollout/duplicate",
@@ -125,7 +130,7 @@ mod tests {
 
     #[test]
     fn patterns_match_codes() {
-        assert_eq!(matching("token/*").len(), 5);
+        assert_eq!(matching("token/*").len(), 10);
         assert_eq!(matching("*").len(), checks().len());
         assert_eq!(matching("pack/onc?").len(), 1);
         assert!(matching("token").is_empty());

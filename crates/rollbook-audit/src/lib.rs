@@ -8,6 +8,8 @@
 //! or a table function (it reads the lake a second time, only where a first, narrow look gave cause to).
 
 mod account;
+#[cfg(test)]
+mod arrow_tests;
 mod catalog;
 mod check;
 mod functions;

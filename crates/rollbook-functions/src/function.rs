@@ -6,7 +6,8 @@ use std::sync::Arc;
 use datafusion_common::{Result, ScalarValue, internal_err};
 use datafusion_expr::{AggregateUDF, DocSection, Documentation, ScalarUDF, WindowUDF};
 
-use crate::{credit, evaluation, exact, lineage, off_policy, packing, token_credit, tokens};
+use crate::encodings::Encodings;
+use crate::{credit, encodings, evaluation, exact, lineage, off_policy, packing, token_credit, tokens};
 
 /// One argument of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +64,8 @@ impl Param {
 pub enum Kind {
     /// One result for each row, from that row.
     Scalar(fn() -> ScalarUDF),
+    /// As scalar, with a tokenizer or a chat template that the caller's [`Encodings`] finds.
+    Encoding(fn(Arc<dyn Encodings>) -> ScalarUDF),
     /// One result for each row, from the rows of its partition: needs `OVER (…)`. A frame has no meaning for these functions.
     Window(fn() -> WindowUDF),
     /// One result for each group of rows; with `OVER (…)` also a window function.
@@ -72,7 +75,7 @@ pub enum Kind {
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Scalar(_) => "scalar",
+            Self::Scalar(_) | Self::Encoding(_) => "scalar",
             Self::Window(_) => "window",
             Self::Aggregate(_) => "aggregate",
         })
@@ -151,6 +154,9 @@ const FUNCTIONS: &[&Function] = &[
     &tokens::LENGTH,
     &tokens::SLICE,
     &tokens::REPEATED_NGRAMS,
+    &encodings::ENCODE,
+    &encodings::DECODE,
+    &encodings::RENDER_CHAT,
     &credit::GRPO,
     &credit::DR_GRPO,
     &credit::RLOO,
@@ -204,6 +210,16 @@ pub fn functions() -> &'static [&'static Function] {
 pub fn scalar_udfs() -> Vec<Arc<ScalarUDF>> {
     let kinds = FUNCTIONS.iter().map(|function| function.kind);
     kinds.filter_map(|kind| if let Kind::Scalar(udf) = kind { Some(Arc::new(udf())) } else { None }).collect()
+}
+
+/// Returns the functions that need tokenizers or chat templates, ready to register.
+pub fn encoding_udfs(encodings: &Arc<dyn Encodings>) -> Vec<Arc<ScalarUDF>> {
+    let kinds = FUNCTIONS.iter().map(|function| function.kind);
+    kinds
+        .filter_map(
+            |kind| if let Kind::Encoding(udf) = kind { Some(Arc::new(udf(Arc::clone(encodings)))) } else { None },
+        )
+        .collect()
 }
 
 /// Returns the window functions, ready to register.

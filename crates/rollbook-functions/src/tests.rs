@@ -2,13 +2,34 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
 use std::{fs, iter};
+
+use datafusion_common::Result;
 
 use super::*;
 
+/// A lake that holds no encoding.
+#[derive(Debug)]
+struct Nothing;
+
+impl Encodings for Nothing {
+    fn encode(&self, _: &str, _: &str) -> Result<Option<Vec<i32>>> {
+        Ok(None)
+    }
+
+    fn decode(&self, _: &str, _: &[i32], _: bool) -> Result<Option<String>> {
+        Ok(None)
+    }
+
+    fn render(&self, _: &str, _: &str) -> Result<Option<String>> {
+        Ok(None)
+    }
+}
+
 /// Returns the folders below a folder, sorted.
 fn folders(path: &Path) -> BTreeSet<String> {
-    let entries = fs::read_dir(path).unwrap().map(Result::unwrap).filter(|entry| entry.path().is_dir());
+    let entries = fs::read_dir(path).unwrap().map(std::io::Result::unwrap).filter(|entry| entry.path().is_dir());
     entries.map(|entry| entry.file_name().into_string().unwrap()).collect()
 }
 
@@ -31,9 +52,11 @@ fn every_folder_is_listed_and_every_entry_has_its_folder() {
 #[test]
 fn every_function_is_registered_under_its_name() {
     let scalar = scalar_udfs().into_iter().map(|udf| udf.name().to_owned());
+    let encoding =
+        encoding_udfs(&(Arc::new(Nothing) as Arc<dyn Encodings>)).into_iter().map(|udf| udf.name().to_owned());
     let window = window_udfs().into_iter().map(|udf| udf.name().to_owned());
     let aggregate = aggregate_udfs().into_iter().map(|udf| udf.name().to_owned());
-    let registered: BTreeSet<String> = scalar.chain(window).chain(aggregate).collect();
+    let registered: BTreeSet<String> = scalar.chain(encoding).chain(window).chain(aggregate).collect();
     assert_eq!(registered, functions().iter().map(|function| function.name.to_owned()).collect());
 }
 

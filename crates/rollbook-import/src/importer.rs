@@ -45,6 +45,13 @@ pub enum Item {
         /// At most 8,192 rows and about 16 MB.
         batch: RecordBatch,
     },
+    /// A file to be kept whole, under the digest of its bytes: a tokenizer, a chat template, an artifact.
+    Blob {
+        /// The file, relative to the path that was given.
+        file: String,
+        /// Its bytes.
+        bytes: Vec<u8>,
+    },
     /// A record that was left out.
     Reject(Reject),
     /// Something the user should know that costs no record, such as an unknown column.

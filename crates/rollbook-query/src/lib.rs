@@ -8,6 +8,7 @@
 pub mod build;
 pub mod compact;
 pub mod compare;
+mod encodings;
 mod error;
 pub mod export;
 mod external_sort;
@@ -21,6 +22,7 @@ mod row_digest;
 mod session;
 mod views;
 
+pub use encodings::{Encoding, LakeEncodings};
 pub use error::{Error, ErrorKind, Result};
 pub use provider::{DecodeExec, LakeTable, PlanCodec};
 pub use row_digest::row_digests;

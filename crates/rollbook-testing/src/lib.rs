@@ -9,5 +9,6 @@ pub mod faults;
 pub mod generate;
 pub mod http_stub;
 pub mod s3;
+pub mod shared;
 
 pub use error::{Error, ErrorKind, Result};

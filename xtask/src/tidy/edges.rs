@@ -19,7 +19,10 @@ const EDGES: &[(&str, &[&str])] = &[
             "rollbook-schema",
         ],
     ),
-    ("rollbook-audit", &["rollbook-query", "rollbook-lake", "rollbook-functions", "rollbook-schema"]),
+    (
+        "rollbook-audit",
+        &["rollbook-query", "rollbook-lake", "rollbook-functions", "rollbook-encoding", "rollbook-schema"],
+    ),
     (
         "rollbook-query",
         &["rollbook-lake", "rollbook-functions", "rollbook-import", "rollbook-encoding", "rollbook-schema"],

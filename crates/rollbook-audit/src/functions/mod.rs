@@ -34,6 +34,7 @@ mod kl;
 mod lists;
 mod logprobs;
 mod masks;
+mod messages;
 mod outline;
 mod positions;
 mod repeats;
@@ -48,11 +49,12 @@ use datafusion::logical_expr::ScalarUDF;
 
 pub(crate) use context::{CallUse, uses_of};
 pub(crate) use lists::int;
+pub(crate) use messages::{Text, answer_of, parse_fault};
 pub(crate) use segments::Row;
 
 /// Every function of the checks.
 pub(crate) fn all() -> Vec<ScalarUDF> {
-    vec![
+    let mut functions = vec![
         logprobs::logprob_faults(),
         logprobs::logprob_digest(),
         logprobs::logprob_sum(),
@@ -75,5 +77,7 @@ pub(crate) fn all() -> Vec<ScalarUDF> {
         credits::trained_advantages(),
         credits::credit_faults(),
         kl::kl_sums(),
-    ]
+    ];
+    functions.extend(messages::all());
+    functions
 }

@@ -11,6 +11,10 @@
 //! | `row_context`       | a call in a trainer row: digest of what stands before its trained tokens                  |
 //! | `row_prefix_suspect`, `far_parent` | what the tables below are made from                                        |
 //! | `far_prefix_breaks` | a call whose prompt leaves the context of a parent in another file                        |
+//! | `encoding_parts`    | an encoding, and which of its files the lake holds                                        |
+//! | `template_differences` | a prompt that is not what the template makes of its request                            |
+//! | `parse_differences` | an output from which a parser took what it does not say                                   |
+//! | `text_differences`  | an output whose text is not what its tokens spell                                         |
 //! | `row_prefix_breaks` | a trainer row and a call in it whose trained tokens follow other tokens than they did     |
 //!
 //! A new one is a file `sql/audits/tables/<name>.sql`, a query that may read tables and other helper tables, and a line in
@@ -18,6 +22,7 @@
 //! is a view that no listing shows. What SQL cannot say is made by code here: the prefix breaks look at digests and lengths
 //! first, and read tokens only of what these accuse.
 
+mod arrows;
 mod audit_function;
 mod far_parents;
 mod lazy;
@@ -68,7 +73,7 @@ struct MadeByCode {
     make: Make,
 }
 
-const MADE: [MadeByCode; 2] = [
+const MADE: [MadeByCode; 6] = [
     MadeByCode {
         name: "far_prefix_breaks",
         schema: far_parents::schema,
@@ -76,6 +81,10 @@ const MADE: [MadeByCode; 2] = [
         make: far_parents::breaks,
     },
     MadeByCode { name: "row_prefix_breaks", schema: rows::schema, reads: &["row_prefix_suspect"], make: rows::breaks },
+    MadeByCode { name: "encoding_parts", schema: arrows::parts_schema, reads: &[], make: arrows::parts },
+    MadeByCode { name: "template_differences", schema: arrows::schema, reads: &[], make: arrows::template_differences },
+    MadeByCode { name: "parse_differences", schema: arrows::schema, reads: &[], make: arrows::parse_differences },
+    MadeByCode { name: "text_differences", schema: arrows::schema, reads: &[], make: arrows::text_differences },
 ];
 
 /// Whence a table that code makes reads: a session of its own, so that no session holds itself.

@@ -12,7 +12,7 @@ use crate::argument::wrong_type;
 use crate::function::Function;
 
 /// Returns the type that a list of tokens is read as.
-pub(super) fn token_list_type(function: &Function, position: usize, given: &DataType) -> Result<DataType> {
+pub(crate) fn token_list_type(function: &Function, position: usize, given: &DataType) -> Result<DataType> {
     let cast = |value: &DataType| value.is_integer() || value.is_null();
     let list = || DataType::List(Arc::new(Field::new_list_field(DataType::Int32, true)));
     match given {
@@ -33,7 +33,7 @@ enum Offsets {
 }
 
 /// One argument: a list for each row, or one list for all.
-pub(super) struct TokenLists {
+pub(crate) struct TokenLists {
     offsets: Offsets,
     tokens: Int32Array,
     nulls: Option<NullBuffer>,
@@ -43,7 +43,7 @@ pub(super) struct TokenLists {
 
 impl TokenLists {
     /// Reads an argument; nothing is copied.
-    pub(super) fn of(argument: &ColumnarValue) -> Result<Self> {
+    pub(crate) fn of(argument: &ColumnarValue) -> Result<Self> {
         let (array, is_scalar): (ArrayRef, bool) = match argument {
             ColumnarValue::Array(array) => (Arc::clone(array), false),
             ColumnarValue::Scalar(scalar) => (scalar.to_array()?, true),
@@ -66,7 +66,7 @@ impl TokenLists {
     }
 
     /// Returns the tokens of a row; `None` where the list is null. A null within the list is an error.
-    pub(super) fn row(&self, row: usize) -> Result<Option<&[i32]>> {
+    pub(crate) fn row(&self, row: usize) -> Result<Option<&[i32]>> {
         let row = if self.is_scalar { 0 } else { row };
         if self.nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
             return Ok(None);
@@ -92,7 +92,7 @@ fn bound<T: Copy + TryInto<usize>>(offset: Option<&T>) -> usize {
 }
 
 /// Returns the result of a call: one value where every argument was one.
-pub(super) fn result(array: ArrayRef, arguments: &[ColumnarValue]) -> Result<ColumnarValue> {
+pub(crate) fn result(array: ArrayRef, arguments: &[ColumnarValue]) -> Result<ColumnarValue> {
     let all_scalar = arguments.iter().all(|argument| matches!(argument, ColumnarValue::Scalar(_)));
     if all_scalar && array.len() == 1 {
         return Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&array, 0)?));
@@ -101,7 +101,7 @@ pub(super) fn result(array: ArrayRef, arguments: &[ColumnarValue]) -> Result<Col
 }
 
 /// Returns how many rows a call has to answer for: one where every argument is one value.
-pub(super) fn rows(number_rows: usize, arguments: &[ColumnarValue]) -> usize {
+pub(crate) fn rows(number_rows: usize, arguments: &[ColumnarValue]) -> usize {
     let all_scalar = arguments.iter().all(|argument| matches!(argument, ColumnarValue::Scalar(_)));
     if all_scalar { 1 } else { number_rows }
 }

@@ -15,6 +15,7 @@ mod token_digest;
 pub(crate) use common_prefix_len::COMMON_PREFIX_LEN;
 pub(crate) use is_extension::IS_EXTENSION;
 pub(crate) use length::LENGTH;
+pub(crate) use lists::{TokenLists, result, rows, token_list_type};
 pub(crate) use repeated_ngrams::REPEATED_NGRAMS;
 pub(crate) use slice::SLICE;
 pub(crate) use token_digest::TOKEN_DIGEST;

@@ -7,6 +7,9 @@ use rollbook_schema::{Table, tables};
 use crate::error::{Error, Result};
 use crate::source::{self, SourceFile};
 
+/// The folder beside the tables whose files are kept whole.
+const BLOBS: &str = "blobs";
+
 /// The three ways a table is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
@@ -28,6 +31,8 @@ pub(crate) struct TableFile {
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) files: Vec<TableFile>,
+    /// Files of `blobs/`.
+    pub(crate) blobs: Vec<SourceFile>,
     pub(crate) notes: Vec<String>,
 }
 
@@ -51,6 +56,7 @@ pub(crate) fn discover(paths: &[PathBuf]) -> Result<Found> {
         found.files.push(file);
     }
     found.files = source::once_each(found.files, |file| &file.source);
+    found.blobs = source::once_each(found.blobs, |file| file);
     found.files.sort_by(|a, b| a.rank.cmp(&b.rank).then_with(|| a.source.name.cmp(&b.source.name)));
     Ok(found)
 }
@@ -58,7 +64,14 @@ pub(crate) fn discover(paths: &[PathBuf]) -> Result<Found> {
 fn from_folder(path: &std::path::Path, found: &mut Found) -> Result<()> {
     let listing = source::list(path)?;
     let before = found.files.len();
-    found.notes.extend(listing.folders.iter().map(|name| format!("{name}: a folder, not read")));
+    let mut has_blobs = false;
+    for name in &listing.folders {
+        if name == BLOBS {
+            has_blobs = from_blobs(&path.join(BLOBS), found)?;
+        } else {
+            found.notes.push(format!("{name}: a folder, not read"));
+        }
+    }
     for file in listing.files {
         refuse_compressed(&file)?;
         let name = file.name.clone();
@@ -67,11 +80,22 @@ fn from_folder(path: &std::path::Path, found: &mut Found) -> Result<()> {
             None => found.notes.push(format!("{name}: no table has this name, not read")),
         }
     }
-    if found.files.len() == before {
+    if found.files.len() == before && !has_blobs {
         let message = "the folder holds no table";
         return Err(Error::invalid(message).with("folder", path.display()).with("expected", expected()));
     }
     Ok(())
+}
+
+/// Lists `blobs/`, and says whether it holds a file.
+fn from_blobs(path: &std::path::Path, found: &mut Found) -> Result<bool> {
+    let listing = source::list(path)?;
+    found.notes.extend(listing.folders.iter().map(|name| format!("{BLOBS}/{name}: a folder, not read")));
+    let has_any = !listing.files.is_empty();
+    found
+        .blobs
+        .extend(listing.files.into_iter().map(|file| SourceFile { name: format!("{BLOBS}/{}", file.name), ..file }));
+    Ok(has_any)
 }
 
 fn refuse_compressed(file: &SourceFile) -> Result<()> {

@@ -3,6 +3,7 @@
 //! ```text
 //! DIR/calls.jsonl  calls-0002.jsonl  scores.parquet  rollouts.arrow   any subset of the tables
 //!     <table>.<ending> or <table>-<anything>.<ending>, endings jsonl, parquet, arrow (IPC file or stream)
+//! DIR/blobs/tokenizer.json  …                                files kept whole, found by the sha256 of their bytes
 //! ```
 //!
 //! Columns are the logical ones of `schema/v1`; only the id in a table's key is required and what is missing is
@@ -13,6 +14,7 @@
 //! Limits: a line of 64 MiB, 128 levels of nesting, 16,777,216 items in a list, 2 GiB in a compressed Arrow buffer.
 //! A file may be of any size. Non-finite floats inside an Arrow struct that becomes JSON are null there.
 
+mod blobs;
 mod columnar;
 mod conform;
 mod convert;
@@ -52,20 +54,23 @@ impl Importer for Tables {
 
     fn open(&self, paths: &[PathBuf], options: &ImportOptions) -> Result<Items> {
         let found = files::discover(paths)?;
-        let total = found.files.iter().map(|file| file.source.bytes).sum();
+        let total =
+            found.files.iter().map(|file| file.source.bytes).chain(found.blobs.iter().map(|file| file.bytes)).sum();
         let run_id = options.run_id.clone();
-        let mut before = 0;
+        let mut before = found.blobs.iter().map(|file| file.bytes).sum();
+        let blobs = found.blobs.into_iter().map(|file| blobs::read(&file));
         let files = found.files.into_iter().flat_map(move |file| {
             let extent = Extent { before, total };
             before += file.source.bytes;
             open_file(file, run_id.as_deref(), extent)
         });
-        Ok(guarded(found.notes.into_iter().map(|note| Ok(Item::Note(note))).chain(files), options.strict))
+        let notes = found.notes.into_iter().map(|note| Ok(Item::Note(note)));
+        Ok(guarded(notes.chain(blobs).chain(files), options.strict))
     }
 
     fn source_digest(&self, paths: &[PathBuf]) -> Result<String> {
         let found = files::discover(paths)?;
-        let sources: Vec<_> = found.files.into_iter().map(|file| file.source).collect();
+        let sources: Vec<_> = found.files.into_iter().map(|file| file.source).chain(found.blobs).collect();
         crate::source::digest(self.name(), &sources)
     }
 }

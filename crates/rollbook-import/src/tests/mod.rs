@@ -18,6 +18,7 @@ use crate::{ImportOptions, Importer, Item, Reject, Result, importer, importers};
 pub(crate) struct Gathered {
     pub(crate) tables: BTreeMap<String, RecordBatch>,
     pub(crate) order: Vec<String>,
+    pub(crate) blobs: BTreeMap<String, Vec<u8>>,
     pub(crate) rejects: Vec<Reject>,
     pub(crate) notes: Vec<String>,
 }
@@ -51,6 +52,7 @@ pub(crate) fn gather(importer: &dyn Importer, paths: &[PathBuf], options: &Impor
                 }
                 batches.entry(table.name.clone()).or_default().push(batch);
             }
+            Item::Blob { file, bytes } => assert!(gathered.blobs.insert(file, bytes).is_none()),
             Item::Reject(reject) => gathered.rejects.push(reject),
             Item::Note(note) => gathered.notes.push(note),
             Item::Progress { bytes_done, bytes_total } => {

@@ -90,6 +90,11 @@ pub(super) async fn spool(
     while let Some(item) = received.recv().await {
         match item? {
             Item::Rows { table, batch } => spooler.rows(table, &batch).await?,
+            // Found by its content, a blob is nothing that a reader could see too early.
+            Item::Blob { .. } if options.dry_run => {}
+            Item::Blob { file, bytes } => {
+                lake.put_blob(bytes).await.map_err(|error| Error::from(error).with("file", file))?;
+            }
             Item::Reject(reject) => spooler.reject(reject).await?,
             Item::Note(note) => spooler.note(note),
             Item::Progress { bytes_done, bytes_total } => {

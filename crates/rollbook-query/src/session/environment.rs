@@ -10,10 +10,12 @@ use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::prelude::{SessionConfig, SessionContext};
+use rollbook_functions::Encodings;
 use rollbook_lake::Lake;
 
 use super::catalog::LakeSchema;
 use super::{CATALOG, SCHEMA, SessionOptions};
+use crate::encodings::LakeEncodings;
 use crate::error::Result;
 use crate::grouped::GroupWindowsAtOnce;
 use crate::provider;
@@ -27,7 +29,7 @@ const MERGE_BYTES: usize = 10 << 20;
 const SORTS_AT_ONCE: usize = 64;
 
 /// Builds the context of a session, without tables.
-pub(super) fn context(lake: &Lake, options: &SessionOptions) -> Result<SessionContext> {
+pub(super) fn context(lake: &Lake, options: &SessionOptions, encodings: &Arc<LakeEncodings>) -> Result<SessionContext> {
     let mut state = SessionStateBuilder::new()
         .with_config(config(options))
         .with_runtime_env(runtime(lake, options)?)
@@ -44,6 +46,10 @@ pub(super) fn context(lake: &Lake, options: &SessionOptions) -> Result<SessionCo
     context.register_catalog(CATALOG, Arc::new(catalog));
     datafusion_functions_json::register_all(&mut context)?;
     for function in rollbook_functions::scalar_udfs() {
+        context.register_udf(function.as_ref().clone());
+    }
+    let encodings: Arc<dyn Encodings> = Arc::<LakeEncodings>::clone(encodings);
+    for function in rollbook_functions::encoding_udfs(&encodings) {
         context.register_udf(function.as_ref().clone());
     }
     for function in rollbook_functions::window_udfs() {

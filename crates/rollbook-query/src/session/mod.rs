@@ -40,6 +40,7 @@ pub use catalog::HiddenTables;
 pub use dialect::RollbookDialect;
 pub use parse::{parse, parse_expression};
 
+use crate::encodings::LakeEncodings;
 use crate::error::{Error, Result};
 use crate::views;
 use catalog::LakeSchema;
@@ -90,6 +91,7 @@ pub struct Session {
     options: SessionOptions,
     context: SessionContext,
     signatures: arguments::Signatures,
+    encodings: Arc<LakeEncodings>,
 }
 
 impl Session {
@@ -104,8 +106,10 @@ impl Session {
 
     /// Opens a lake at a snapshot that is already read.
     pub async fn at(lake: &Lake, snapshot: Snapshot, options: SessionOptions) -> Result<Self> {
-        let context = environment::context(lake, &options)?;
-        let session = Self { lake: lake.clone(), snapshot, options, context, signatures: arguments::shipped() };
+        let encodings = Arc::new(LakeEncodings::new(lake, &snapshot));
+        let context = environment::context(lake, &options, &encodings)?;
+        let session =
+            Self { lake: lake.clone(), snapshot, options, context, signatures: arguments::shipped(), encodings };
         views::register(&session).await?;
         Ok(session)
     }
@@ -123,6 +127,11 @@ impl Session {
     /// Returns what it may use.
     pub fn options(&self) -> &SessionOptions {
         &self.options
+    }
+
+    /// Returns the tokenizers and chat templates of the snapshot.
+    pub fn encodings(&self) -> &Arc<LakeEncodings> {
+        &self.encodings
     }
 
     /// Returns `DataFusion`'s context, for plans that are built without SQL.

@@ -1,0 +1,190 @@
+//! Whether what a parser gave stands in the text it was read from.
+
+use serde_json::Value;
+
+use super::Fault;
+use super::answer::{Answer, ToolCall};
+
+/// The text of an output.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Text<'a> {
+    pub(crate) text: &'a str,
+    /// Whether it is all that the model wrote, not what a parser left of it.
+    pub(crate) is_whole: bool,
+}
+
+/// Marks around one call of a tool, as most chat formats write them.
+const MARKS: [(&str, &str); 2] = [("<tool_call>", "</tool_call>"), ("<function=", "</function>")];
+
+/// Compares an answer with the text. A text that may be only what is left judges no more than it shows.
+pub(crate) fn fault(text: Text<'_>, answer: &Answer, has_parse_error: bool) -> Option<Fault> {
+    if let Some(content) = answer.content.as_deref().map(str::trim).filter(|content| !content.is_empty())
+        && !text.text.contains(content)
+    {
+        return Some(Fault::new("content", None, text.text, content));
+    }
+    if let Some(reasoning) = answer.reasoning.as_deref().map(str::trim)
+        && text.is_whole
+        && !text.text.contains(reasoning)
+    {
+        return Some(Fault::new("reasoning", None, text.text, reasoning));
+    }
+    let calls = answer.tool_calls.as_deref().unwrap_or_default();
+    let written = written_calls(text.text);
+    let is_silent = has_parse_error || (calls.is_empty() && !text.is_whole && answer.tool_calls.is_none());
+    if written > 0 && written != calls.len() && !is_silent {
+        let (expected, observed) = (format!("{written} calls of tools in the text"), format!("{} parsed", calls.len()));
+        return Some(Fault::new("tool_calls", None, &expected, &observed));
+    }
+    let values = json_values(text.text);
+    for (index, call) in calls.iter().enumerate() {
+        if !text.text.contains(&call.name) {
+            if text.is_whole {
+                return Some(Fault::new("name", Some(index), text.text, &call.name));
+            }
+            continue;
+        }
+        if !holds_arguments(text.text, &values, call) {
+            return Some(Fault::new("arguments", Some(index), text.text, &call.arguments.to_string()));
+        }
+    }
+    None
+}
+
+/// How many whole calls of tools the text writes in marks that are known.
+fn written_calls(text: &str) -> usize {
+    let count = |(open, close): (&str, &str)| text.split(open).skip(1).filter(|part| part.contains(close)).count();
+    MARKS.into_iter().map(count).find(|count| *count > 0).unwrap_or(0)
+}
+
+/// Whether the text holds the arguments: as JSON, or, in formats that are none, each value of them.
+fn holds_arguments(text: &str, values: &[Value], call: &ToolCall) -> bool {
+    let is_empty = match &call.arguments {
+        Value::Null => true,
+        Value::Object(members) => members.is_empty(),
+        Value::String(text) => text.is_empty(),
+        _ => false,
+    };
+    if is_empty || values.iter().any(|value| holds(value, &call.arguments)) {
+        return true;
+    }
+    // JSON with another value for one of the names contradicts; no JSON at all is another format.
+    if call.arguments.is_object() && values.iter().any(|value| names(value, &call.name)) {
+        return false;
+    }
+    leaves(&call.arguments).iter().all(|leaf| text.contains(leaf.as_str()))
+}
+
+/// Whether a value is, or holds somewhere, another; a text may hold it as JSON.
+fn holds(value: &Value, wanted: &Value) -> bool {
+    if value == wanted {
+        return true;
+    }
+    match value {
+        Value::Object(members) => members.values().any(|member| holds(member, wanted)),
+        Value::Array(items) => items.iter().any(|item| holds(item, wanted)),
+        Value::String(text) => {
+            text.trim_start().starts_with(['{', '['])
+                && serde_json::from_str::<Value>(text).is_ok_and(|inner| inner == *wanted)
+        }
+        _ => false,
+    }
+}
+
+/// Whether a JSON value calls a tool by this name.
+fn names(value: &Value, name: &str) -> bool {
+    match value {
+        Value::Object(members) => {
+            members.get("name").and_then(Value::as_str) == Some(name)
+                || members.values().any(|member| names(member, name))
+        }
+        Value::Array(items) => items.iter().any(|item| names(item, name)),
+        _ => false,
+    }
+}
+
+/// The texts and numbers within a value, as a text would write them.
+fn leaves(value: &Value) -> Vec<String> {
+    match value {
+        Value::Object(members) => members.values().flat_map(leaves).collect(),
+        Value::Array(items) => items.iter().flat_map(leaves).collect(),
+        Value::String(text) => vec![text.trim().to_owned()],
+        Value::Number(number) => vec![number.to_string()],
+        // Formats write true and null in their own words.
+        Value::Null | Value::Bool(_) => Vec::new(),
+    }
+}
+
+/// Every JSON object and list that begins somewhere in a text and is in no other.
+fn json_values(text: &str) -> Vec<Value> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    while let Some(open) = text[at..].find(['{', '[']) {
+        let start = at + open;
+        let mut stream = serde_json::Deserializer::from_str(&text[start..]).into_iter::<Value>();
+        match stream.next() {
+            Some(Ok(value)) => {
+                found.push(value);
+                at = start + stream.byte_offset().max(1);
+            }
+            _ => at = start + 1,
+        }
+        if found.len() >= MOST_VALUES {
+            break;
+        }
+    }
+    found
+}
+
+/// JSON values of one text that are looked at.
+const MOST_VALUES: usize = 1000;
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    const CALL: &str =
+        "let me see <tool_call>\n{\"name\": \"get\", \"arguments\": {\"city\": \"Rome\", \"n\": 2}}\n</tool_call>";
+
+    fn judged(text: &str, is_whole: bool, answer: &Value) -> Option<&'static str> {
+        fault(Text { text, is_whole }, &Answer::of(answer).unwrap(), false).map(|fault| fault.place)
+    }
+
+    #[rstest]
+    #[case(json!({"content": "let me see", "tool_calls": [{"function": {"name": "get", "arguments": "{\"n\":2,\"city\":\"Rome\"}"}}]}), None)]
+    #[case(json!({"content": "let me look", "tool_calls": []}), Some("content"))]
+    #[case(json!({"content": "", "tool_calls": []}), Some("tool_calls"))]
+    #[case(json!({"tool_calls": [{"name": "put", "arguments": {"city": "Rome", "n": 2}}]}), Some("name"))]
+    #[case(json!({"tool_calls": [{"name": "get", "arguments": {"city": "Oslo", "n": 2}}]}), Some("arguments"))]
+    #[case(json!({"tool_calls": [{"name": "get", "arguments": {"city": "Rome"}}]}), Some("arguments"))]
+    fn what_is_parsed_must_stand_in_the_text(#[case] answer: Value, #[case] place: Option<&str>) {
+        assert_eq!(judged(CALL, true, &answer), place);
+    }
+
+    #[test]
+    fn formats_that_are_no_json_hold_each_value() {
+        let text = "<function=get>\n<parameter=city>\nRome\n</parameter>\n<parameter=n>\n2\n</parameter>\n</function>";
+        let call =
+            |city: &str| json!({"tool_calls": [{"name": "get", "arguments": {"city": city, "n": 2, "dry": true}}]});
+        assert_eq!(judged(text, true, &call("Rome")), None);
+        assert_eq!(judged(text, true, &call("Oslo")), Some("arguments"));
+    }
+
+    #[test]
+    fn what_a_parser_left_judges_only_what_it_shows() {
+        let answer =
+            json!({"content": "hi", "reasoning_content": "hm", "tool_calls": [{"name": "get", "arguments": {}}]});
+        assert_eq!(judged("hi", false, &answer), None);
+        assert_eq!(judged("hi", true, &answer), Some("reasoning"));
+        assert_eq!(judged("ho", false, &answer), Some("content"));
+    }
+
+    #[test]
+    fn a_failure_that_is_recorded_is_none() {
+        let answer = Answer::of(&json!({"content": "let me see", "tool_calls": []})).unwrap();
+        assert!(fault(Text { text: CALL, is_whole: true }, &answer, true).is_none());
+    }
+}
