@@ -50,12 +50,13 @@ fn judge(session: &Session, rows: &RecordBatch, said: &mut Vec<Said>) -> Result<
             Some(encoding) => spell(session, &encoding, &output)?,
             None => None,
         };
-        let (text, is_whole) = match (spelled, value(&texts, row)) {
-            (Some(spelled), _) => (spelled, true),
-            (None, Some(text)) => (text, false),
+        let (text, shown, is_whole) = match (spelled, value(&texts, row)) {
+            (Some((text, shown)), _) => (text, shown, true),
+            (None, Some(text)) => (text.clone(), text, false),
             (None, None) => continue,
         };
-        if let Some(fault) = parse_fault(Text { text: &text, is_whole }, &answer, errors.is_valid(row)) {
+        let text = Text { text: &text, shown: &shown, is_whole };
+        if let Some(fault) = parse_fault(text, &answer, errors.is_valid(row)) {
             said.push(Said {
                 call,
                 kind: fault.place,
@@ -69,8 +70,8 @@ fn judge(session: &Session, rows: &RecordBatch, said: &mut Vec<Said>) -> Result<
     Ok(())
 }
 
-/// The whole text of an output, marks included; none without its tokenizer.
-fn spell(session: &Session, encoding_id: &str, output: &[i32]) -> Result<Option<String>> {
+/// The whole text of an output, with special tokens and without; none without its tokenizer.
+fn spell(session: &Session, encoding_id: &str, output: &[i32]) -> Result<Option<(String, String)>> {
     let encodings = session.encodings();
     let Some(encoding) = encodings.encoding(encoding_id)? else {
         return Ok(None);
@@ -79,5 +80,7 @@ fn spell(session: &Session, encoding_id: &str, output: &[i32]) -> Result<Option<
     let Ok(Some(tokenizer)) = encodings.tokenizer(&encoding) else {
         return Ok(None);
     };
-    Ok(tokenizer.decode(output, DecodeFlags { skip_special_tokens: false, is_streamed: false }).ok())
+    let spell =
+        |skip_special_tokens| tokenizer.decode(output, DecodeFlags { skip_special_tokens, is_streamed: false }).ok();
+    Ok(spell(false).zip(spell(true)))
 }
