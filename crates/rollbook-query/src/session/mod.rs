@@ -255,6 +255,7 @@ impl Session {
             snapshot: self.snapshot.clone(),
             options: self.options.clone(),
             signatures: self.signatures.clone(),
+            encodings: Arc::clone(&self.encodings),
             state: Arc::new(move || state.upgrade().map(|state| state.read().clone())),
         }
     }
@@ -284,6 +285,7 @@ pub struct WeakSession {
     snapshot: Snapshot,
     options: SessionOptions,
     signatures: arguments::Signatures,
+    encodings: Arc<LakeEncodings>,
     state: Arc<dyn Fn() -> Option<SessionState> + Send + Sync>,
 }
 
@@ -297,6 +299,7 @@ impl WeakSession {
             options: self.options.clone(),
             context: SessionContext::new_with_state(state),
             signatures: self.signatures.clone(),
+            encodings: Arc::clone(&self.encodings),
         })
     }
 }
