@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use rollbook_lake::{Lake, LakeOptions};
 use rollbook_query::ingest::{IngestOptions, import};
+use rollbook_query::recipe::{DeriveOptions, find_recipe, run_credit, run_reward};
 use rollbook_query::{Session, SessionOptions};
 use rollbook_testing::calculator_run;
 use rollbook_testing::faults::{self, Side};
@@ -128,4 +129,32 @@ async fn a_check_is_a_table_and_a_report_the_designed_object() {
     assert_eq!(keys, ["snapshot", "checks", "findings"]);
     let check: Vec<&String> = report["checks"][0].as_object().unwrap().keys().collect();
     assert_eq!(check, ["check", "version", "violation", "rule", "undeclared", "examined"]);
+}
+
+/// Our own rewards and credits are what their recipes give again, until a row of theirs is changed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_changed_row_of_a_derivation_is_found_by_running_its_recipe_again() {
+    let (scratch, lake) = calculator().await;
+    let recipe = |name| find_recipe(name).unwrap();
+    let options = DeriveOptions::default();
+    let reward = run_reward(&session(&lake).await, &recipe("verifier_value"), &options).await.unwrap();
+    let credit = run_credit(&session(&lake).await, &recipe("grpo"), &reward.name, &options).await.unwrap();
+    let derive = AuditOptions { checks: vec!["score/derive".to_owned()], run: None };
+    let clean = audit(&session(&lake).await, &derive).await.unwrap();
+    assert_eq!((clean.findings.len(), clean.checks[0].examined), (0, 768), "{:#?}", clean.findings);
+
+    let rows = session(&lake).await.collect("SELECT run_id, rollout_id FROM credits ORDER BY rollout_id LIMIT 1").await;
+    let text = arrow::util::pretty::pretty_format_batches(&rows.unwrap()).unwrap().to_string();
+    let cells: Vec<&str> = text.lines().nth(3).unwrap().split('|').map(str::trim).collect();
+    let (run, rollout) = (cells[1], cells[2]);
+    let changed = scratch.path().join("changed");
+    std::fs::create_dir(&changed).unwrap();
+    let row = serde_json::json!({"run_id": run, "name": credit.name, "derivation_id": credit.derivation_id,
+        "rollout_id": rollout, "quantity": "advantage", "level": "rollout", "value": 9.0});
+    std::fs::write(changed.join("credits.jsonl"), format!("{row}\n")).unwrap();
+    add(&lake, changed).await;
+    let report = audit(&session(&lake).await, &derive).await.unwrap();
+    let found: Vec<_> = report.findings.iter().map(|one| (one.outcome, one.rollout_id.as_deref())).collect();
+    assert_eq!(found, [(Outcome::Violation, Some(rollout))], "{:#?}", report.findings);
+    assert_eq!(report.findings[0].derivation_id.as_deref(), Some(credit.derivation_id.as_str()));
 }

@@ -23,6 +23,8 @@
 //! | `logprob_sum(logprobs)`                               | sum of the finite ones, in double                            |
 //! | `valued_spans(values)`                                | runs of values other than 0                                  |
 //! | `misplaced_values(values, sampled_mask, action_mask)` | such runs where a mask is false                              |
+//! | `trained_sum(values, sampled_mask, action_mask)`      | sum of the values where no mask is false                     |
+//! | `trained_count(output_len, sampled_mask, action_mask)`| tokens where no mask is false                                |
 //! | `unlikely_stretches(tokens, logprobs, nats)`          | hashes of stretches that chance does not give twice          |
 
 mod accounts;
@@ -60,6 +62,8 @@ pub(crate) fn all() -> Vec<ScalarUDF> {
         logprobs::logprob_sum(),
         values::valued_spans(),
         values::misplaced_values(),
+        values::trained_sum(),
+        values::trained_count(),
         stretches::unlikely_stretches(),
         coverage::span_outside(),
         coverage::uncovered_spans(),

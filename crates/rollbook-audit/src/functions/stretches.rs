@@ -1,7 +1,7 @@
 //! Stretches of an output that chance cannot give twice, as hashes that copies share.
 //!
 //! ```text
-//! from each token the shortest stretch whose summed logprob is at or below -nats
+//! from each token the shortest stretch of 16, 24, 32, 48, 64, … tokens whose summed logprob is at or below -nats
 //!   -> a hash of its tokens, wherever it stands  -> the KEPT smallest of all the output's stretches
 //! ```
 //!
@@ -14,14 +14,16 @@ use std::sync::Arc;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Float32Array, Int32Array, Int64Array};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Float32Type, Int32Type};
-use datafusion::common::Result;
 use datafusion::logical_expr::ScalarUDF;
 
 use super::lists::{fields, index, int, integers, item, list, list_of_structs, lists};
 use super::row_function::RowFunction;
 
+/// Tokens of the shortest stretch. Lengths grow by a half and a third in turn, so that a copy with slightly other logprobs
+/// has equal ones.
+const SHORTEST: usize = 16;
 /// Hashes kept of an output.
-const KEPT: usize = 4;
+const KEPT: usize = 8;
 /// Modulus of the rolling hash, a Mersenne prime.
 const PRIME: u64 = (1 << 61) - 1;
 /// Its base: any number below the prime that is no small one.
@@ -75,6 +77,13 @@ fn multiply(a: u64, b: u64) -> u64 {
     if folded >= PRIME { folded - PRIME } else { folded }
 }
 
+/// The next of 16, 24, 32, 48, 64, …
+fn rounded(length: usize) -> usize {
+    let power = length.next_power_of_two().max(SHORTEST);
+    let less = power / 4 * 3;
+    if power > SHORTEST && less >= length { less } else { power }
+}
+
 /// The stretches with the smallest hashes; none where ids and logprobs differ in number.
 fn smallest(tokens: &Int32Array, logprobs: &Float32Array, nats: f64) -> Vec<Stretch> {
     if tokens.len() != logprobs.len() || nats <= 0.0 {
@@ -104,10 +113,15 @@ fn smallest(tokens: &Int32Array, logprobs: &Float32Array, nats: f64) -> Vec<Stre
         if sum > -nats {
             break;
         }
-        let hash = (sums[end] + PRIME - multiply(sums[start], powers[end - start])) % PRIME;
-        let known = kept.iter().any(|stretch| stretch.hash == hash);
-        if !known && (kept.len() < KEPT || kept.last().is_some_and(|last| hash < last.hash)) {
-            kept.push(Stretch { hash, start, length: end - start });
+        let stop = start + rounded(end - start);
+        if stop > tokens.len() {
+            sum -= logprob(start);
+            continue;
+        }
+        let hash = (sums[stop] + PRIME - multiply(sums[start], powers[stop - start])) % PRIME;
+        let is_known = kept.iter().any(|stretch| stretch.hash == hash);
+        if !is_known && (kept.len() < KEPT || kept.last().is_some_and(|last| hash < last.hash)) {
+            kept.push(Stretch { hash, start, length: stop - start });
             kept.sort_unstable();
             kept.truncate(KEPT);
         }
@@ -139,21 +153,26 @@ mod tests {
         let mut other = own.clone();
         other[150] = 5;
         other.insert(20, 6);
-        let (own, other) = (of(&own, -1.5), of(&other, -1.5));
+        let (own, other) = (of(&own, -1.5), of(&other, -1.625));
         assert_eq!(own.len(), KEPT);
         assert!(hashes(&own).iter().any(|hash| hashes(&other).contains(hash)), "{own:?} {other:?}");
     }
 
     #[test]
     fn the_hash_is_that_of_the_tokens_wherever_they_stand() {
-        // 27 tokens at -1.5 are the first stretch at or below -40, and the only one of 27.
-        let own = tokens(27);
+        // 27 tokens at -1.5 are at or below -40; the next length is 32, and there is one stretch of it.
+        let own = tokens(32);
         let mut moved = vec![3, 4];
         moved.extend(&own);
         let (own, moved) = (of(&own, -1.5), of(&moved, -1.5));
         assert_eq!(own.len(), 1);
-        assert_eq!((own[0].start, own[0].length), (0, 27));
+        assert_eq!((own[0].start, own[0].length), (0, 32));
         assert!(hashes(&moved).contains(&own[0].hash));
+    }
+
+    #[test]
+    fn lengths_come_in_steps() {
+        assert_eq!([1, 16, 17, 24, 25, 33, 48, 49, 65].map(rounded), [16, 16, 24, 24, 32, 48, 48, 64, 96]);
     }
 
     #[test]

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{ArrayRef, AsArray, BooleanArray, BooleanBuilder, Float64Array, Int32Array};
+use datafusion::arrow::array::{
+    ArrayRef, AsArray, BooleanArray, BooleanBuilder, Float64Array, Float64Builder, Int32Array,
+};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Float64Type};
 use datafusion::common::Result;
 use datafusion::logical_expr::ScalarUDF;
 
-use super::lists::{fields, int, is_sampled, item, list, list_of_structs, lists, mask};
+use super::lists::{fields, index, int, integers, is_sampled, item, list, list_of_structs, lists, mask};
 use super::row_function::RowFunction;
 
 /// A run of neighbors that have a value other than 0.
@@ -57,6 +59,37 @@ pub(super) fn misplaced_values() -> ScalarUDF {
             found.push(&outside, !any(&values, holds));
         }
         found.finish()
+    })
+}
+
+pub(super) fn trained_sum() -> ScalarUDF {
+    let arguments = vec![list(DataType::Float64), list(DataType::Boolean), list(DataType::Boolean)];
+    RowFunction::udf("trained_sum", arguments, DataType::Float64, |arrays, rows| {
+        let (values, sampled, trained) = (lists(arrays, 0)?, lists(arrays, 1)?, lists(arrays, 2)?);
+        let mut sums = Float64Builder::with_capacity(rows);
+        for row in 0..rows {
+            let (sampled, trained) = (mask(sampled, row)?, mask(trained, row)?);
+            let holds = |at: usize| is_sampled(sampled.as_ref(), at) && is_sampled(trained.as_ref(), at);
+            let values = doubles(item(values, row))?;
+            sums.append_option(values.map(|values| {
+                values.iter().enumerate().filter(|(at, _)| holds(*at)).filter_map(|(_, value)| value).sum::<f64>()
+            }));
+        }
+        Ok(Arc::new(sums.finish()) as ArrayRef)
+    })
+}
+
+pub(super) fn trained_count() -> ScalarUDF {
+    let arguments = vec![DataType::Int32, list(DataType::Boolean), list(DataType::Boolean)];
+    RowFunction::udf("trained_count", arguments, DataType::Int32, |arrays, rows| {
+        let (lengths, sampled, trained) = (integers(arrays, 0)?, lists(arrays, 1)?, lists(arrays, 2)?);
+        let mut counts = Vec::with_capacity(rows);
+        for row in 0..rows {
+            let (sampled, trained) = (mask(sampled, row)?, mask(trained, row)?);
+            let holds = |at: &usize| is_sampled(sampled.as_ref(), *at) && is_sampled(trained.as_ref(), *at);
+            counts.push(index(&lengths, row).map(|length| int((0..length).filter(holds).count())));
+        }
+        Ok(Arc::new(Int32Array::from(counts)) as ArrayRef)
     })
 }
 

@@ -9,6 +9,8 @@
 //! | `row_weights`       | a rollout in a trainer row: its trained tokens and their weight                           |
 //! | `reported_count`    | what a trainer says it counted of a term in a micro-batch on a rank                       |
 //! | `row_context`       | a call in a trainer row: digest of what stands before its trained tokens                  |
+//! | `input_digest_match`| a score with an input digest, and whose output that is the digest of                      |
+//! | `rederived`         | a reward or credit that is not what it would be if it were made again                     |
 //! | `row_prefix_suspect`, `far_parent` | what the tables below are made from                                        |
 //! | `far_prefix_breaks` | a call whose prompt leaves the context of a parent in another file                        |
 //! | `encoding_parts`    | an encoding, and which of its files the lake holds                                        |
@@ -24,6 +26,7 @@
 
 mod arrows;
 mod audit_function;
+mod derive;
 mod far_parents;
 mod lazy;
 mod rows;
@@ -63,6 +66,7 @@ const QUERIES: &[(&str, &str)] = queries![
     "row_context",
     "row_prefix_suspect",
     "far_parent",
+    "input_digest_match",
 ];
 
 /// A table that code makes from the rows of others.
@@ -73,13 +77,14 @@ struct MadeByCode {
     make: Make,
 }
 
-const MADE: [MadeByCode; 6] = [
+const MADE: [MadeByCode; 7] = [
     MadeByCode {
         name: "far_prefix_breaks",
         schema: far_parents::schema,
         reads: &["far_parent"],
         make: far_parents::breaks,
     },
+    MadeByCode { name: "rederived", schema: derive::schema, reads: &[], make: derive::rows },
     MadeByCode { name: "row_prefix_breaks", schema: rows::schema, reads: &["row_prefix_suspect"], make: rows::breaks },
     MadeByCode { name: "encoding_parts", schema: arrows::parts_schema, reads: &[], make: arrows::parts },
     MadeByCode { name: "template_differences", schema: arrows::schema, reads: &[], make: arrows::template_differences },

@@ -84,10 +84,10 @@ pub(crate) async fn rows_of(
 }
 
 /// What a recipe runs over.
-struct Inputs {
-    bindings: Bindings,
-    scope: Scope,
-    upstream_ids: Vec<String>,
+pub(super) struct Inputs {
+    pub(super) bindings: Bindings,
+    pub(super) scope: Scope,
+    pub(super) upstream_ids: Vec<String>,
 }
 
 impl Inputs {
@@ -120,14 +120,14 @@ impl Inputs {
 }
 
 /// A recipe's rows as they come.
-struct Running<'a> {
-    functions: BTreeMap<&'static str, u32>,
+pub(super) struct Running<'a> {
+    pub(super) functions: BTreeMap<&'static str, u32>,
     rows: Rows<'a>,
     stream: SendableRecordBatchStream,
 }
 
 impl<'a> Running<'a> {
-    async fn start(session: &Session, recipe: &'a Recipe, inputs: &Inputs) -> Result<Self> {
+    pub(super) async fn start(session: &Session, recipe: &'a Recipe, inputs: &Inputs) -> Result<Self> {
         let Inputs { bindings, scope, .. } = inputs;
         make_checks(session, recipe, bindings, scope).await?;
         let inner = plan_query(session, recipe, Part::Body, bindings, scope).await?;
@@ -139,7 +139,7 @@ impl<'a> Running<'a> {
     }
 
     /// Returns the number of the next rows and their columns.
-    async fn next(&mut self) -> Result<Option<(usize, BTreeMap<&'static str, ArrayRef>)>> {
+    pub(super) async fn next(&mut self) -> Result<Option<(usize, BTreeMap<&'static str, ArrayRef>)>> {
         while let Some(batch) = self.stream.try_next().await.map_err(|error| self.rows.locate(error.into()))? {
             if batch.num_rows() > 0 {
                 return Ok(Some((batch.num_rows(), self.rows.columns(&batch)?)));

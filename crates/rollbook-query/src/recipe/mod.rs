@@ -30,6 +30,7 @@ mod parameter;
 #[cfg(test)]
 mod preset_tests;
 mod presets;
+mod rerun;
 mod rows;
 mod scope;
 mod statement;
@@ -47,6 +48,7 @@ pub use catalog::{catalog, find_recipe};
 pub use derive::{DeriveOptions, Derived, run_credit, run_reward};
 pub use header::Kind;
 pub use parameter::{Parameter, ParameterType};
+pub use rerun::{Recorded, rerun};
 pub use variants::{Variant, variants};
 
 pub(crate) use columns::{OutputColumn, conform, list_of, output_of};

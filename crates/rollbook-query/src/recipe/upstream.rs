@@ -109,6 +109,18 @@ impl Upstream {
         format!("SELECT {columns} FROM {} WHERE {}", self.from, self.condition)
     }
 
+    /// The rows that certain derivations made, whatever is current.
+    pub(crate) fn of_ids(table: &'static str, ids: &[String]) -> Self {
+        let list: Vec<String> = ids.iter().map(|id| quoted(id)).collect();
+        Self {
+            table,
+            from: format!("{table}_history"),
+            condition: format!("derivation_id IN ({})", list.join(", ")),
+            name: String::new(),
+            derivation_ids: ids.to_vec(),
+        }
+    }
+
     async fn missing(session: &Session, table: &str, spec: &str, run: Option<&str>) -> Result<Error> {
         let scope = run.map_or_else(String::new, |run| format!(" WHERE run_id = {}", quoted(run)));
         let known = session.collect(&format!("SELECT DISTINCT name FROM {table}{scope} ORDER BY 1 LIMIT 20")).await?;

@@ -1,9 +1,10 @@
 -- @question Is every row the only one with its key, and every rollout sampled rather than copied?
 -- @layer policy
 -- @severity error
--- @version 1
+-- @version 2
 -- @outcome violation
--- @needs calls.output_token_ids, calls.output_logprobs, calls.seed, calls.response_id
+-- @needs calls.output_token_ids, calls.output_logprobs, calls.seed, calls.response_id,
+--   rollouts.output_digest, environment_records.content_digest
 -- @examined
 --   SELECT run_id, count(*) AS examined FROM calls GROUP BY run_id
 -- @undeclared
@@ -115,21 +116,136 @@ copied AS (
     FROM placed
     WHERE family <> first_family
     GROUP BY run_id, rollout_id, first_rollout
+),
+-- Nearly equal outputs: they share a stretch of tokens that the policy itself gave a chance below exp(-40) where it stands.
+-- A few hashes stand for an output, so that copies meet in a group and nothing is compared with everything.
+stretched AS (
+    SELECT
+        run_id, step, group_id, rollout_id, call_id, call_index, output_len, stretch['hash'] AS hash, stretch['length'] AS length,
+        stretch['position'] AS position
+    FROM (
+        SELECT
+            run_id, step, group_id, rollout_id, call_id, call_index, output_len,
+            unnest(unlikely_stretches(output_token_ids, output_logprobs, 40)) AS stretch
+        FROM calls
+        WHERE output_len > 0 AND rollout_id IS NOT NULL AND coalesce(temperature, 1) >= 0.5 AND output_logprobs IS NOT NULL
+            AND coalesce(kind, 'act') IN ('act', 'compact')
+    )
+),
+shared AS (
+    SELECT run_id, hash FROM stretched GROUP BY run_id, hash HAVING count(DISTINCT rollout_id) > 1
+),
+met AS (
+    SELECT
+        stretched.*, coalesce(family.family, stretched.rollout_id) AS family,
+        first_value(stretched.rollout_id) OVER same AS first_rollout,
+        first_value(stretched.call_id) OVER same AS first_call,
+        first_value(coalesce(family.family, stretched.rollout_id)) OVER same AS first_family
+    FROM stretched
+    JOIN shared ON shared.run_id = stretched.run_id AND shared.hash = stretched.hash
+    LEFT JOIN family ON family.run_id = stretched.run_id AND family.rollout_id = stretched.rollout_id
+    WINDOW same AS (PARTITION BY stretched.run_id, stretched.hash ORDER BY stretched.rollout_id, stretched.call_id)
+),
+nearly AS (
+    SELECT
+        run_id, min(step) AS step, min(group_id) AS group_id, rollout_id, first_rollout,
+        first_value(call_id ORDER BY call_index, call_id, position) AS call_id,
+        first_value(position ORDER BY call_index, call_id, position) AS position,
+        first_value(length ORDER BY call_index, call_id, position) AS length,
+        first_value(first_call ORDER BY call_index, call_id, position) AS first_call
+    FROM met
+    WHERE family <> first_family
+    GROUP BY run_id, rollout_id, first_rollout
+),
+near_copy AS (
+    SELECT nearly.*
+    FROM nearly
+    LEFT ANTI JOIN copied ON copied.run_id = nearly.run_id AND copied.rollout_id = nearly.rollout_id
+),
+-- Where no tokens are known, the source's own digest of a long output, or one response of the engine in two rollouts.
+digested AS (
+    SELECT
+        run_id, rollout_id, min(step) AS step, min(group_id) AS group_id, min(output_digest) AS output_digest,
+        min(coalesce(origin_rollout_id, rollout_id)) AS family
+    FROM rollouts
+    WHERE output_digest IS NOT NULL AND output_token_count >= 256
+    GROUP BY run_id, rollout_id
+),
+same_digest AS (
+    SELECT *
+    FROM (
+        SELECT
+            *,
+            first_value(rollout_id) OVER same AS first_rollout,
+            first_value(family) OVER same AS first_family
+        FROM digested
+        WINDOW same AS (PARTITION BY run_id, output_digest ORDER BY rollout_id)
+    )
+    WHERE family <> first_family
+),
+answered AS (
+    SELECT
+        call.run_id, call.step, call.group_id, call.rollout_id, call.call_id, call.response_id,
+        coalesce(call.output_digest, concat('text/', call.output_text)) AS output, coalesce(call.choice_index, 0) AS choice_index,
+        coalesce(family.family, call.rollout_id) AS family
+    FROM calls AS call
+    LEFT JOIN family ON family.run_id = call.run_id AND family.rollout_id = call.rollout_id
+    WHERE call.response_id IS NOT NULL AND call.rollout_id IS NOT NULL AND call.output_logprobs IS NULL
+),
+same_response AS (
+    SELECT *
+    FROM (
+        SELECT
+            *,
+            first_value(rollout_id) OVER same AS first_rollout,
+            first_value(call_id) OVER same AS first_call,
+            first_value(family) OVER same AS first_family
+        FROM answered
+        WHERE output IS NOT NULL
+        WINDOW same AS (PARTITION BY run_id, response_id, choice_index, output ORDER BY rollout_id, call_id)
+    )
+    WHERE family <> first_family
 )
 SELECT
     run_id,
     CAST(NULL AS BIGINT) AS step,
     CAST(NULL AS VARCHAR) AS group_id,
     rollout_id, call_id, build_id, derivation_id, row_index,
+    CAST(NULL AS INTEGER) AS position,
+    CAST(NULL AS VARCHAR) AS position_in,
+    CAST(NULL AS INTEGER) AS length,
     'one row' AS expected,
     concat(copies, ' rows') AS observed,
     concat(source, ' has ', copies, ' rows with the key ', doubled_key) AS message
 FROM doubled
 UNION ALL
 SELECT
-    run_id, step, group_id, rollout_id, call_id, NULL, NULL, NULL,
+    run_id, step, group_id, rollout_id, call_id, NULL, NULL, NULL, NULL, NULL, NULL,
     'an output of its own',
     concat('the output and logprobs of ', first_call, ' in ', first_rollout),
     concat(calls, ' calls of ', rollout_id, ', ', call_id, ' first, have the output and the logprobs of calls in ', first_rollout,
         '; ', reason, ' says that this is no chance')
 FROM copied
+UNION ALL
+SELECT
+    run_id, step, group_id, rollout_id, call_id, NULL, NULL, NULL, position, 'output', length,
+    'an output of its own',
+    concat('much of ', first_call, ' in ', first_rollout),
+    concat('call ', call_id, ' of ', rollout_id, ' has ', length, ' tokens from ', position, ' on that call ', first_call, ' of ',
+        first_rollout, ' has too, and the policy gave them a chance below exp(-40): one was made of the other')
+FROM near_copy
+UNION ALL
+SELECT
+    run_id, step, group_id, rollout_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+    'an output of its own',
+    concat('the output digest of ', first_rollout),
+    concat('rollout ', rollout_id, ' has the output digest of ', first_rollout, ', over hundreds of tokens')
+FROM same_digest
+UNION ALL
+SELECT
+    run_id, step, group_id, rollout_id, call_id, NULL, NULL, NULL, NULL, NULL, NULL,
+    'a response of its own',
+    concat('response ', response_id),
+    concat('call ', call_id, ' of ', rollout_id, ' is response ', response_id, ' of the engine, as is call ', first_call, ' of ',
+        first_rollout)
+FROM same_response

@@ -36,6 +36,8 @@ strayed AS (
     LEFT ANTI JOIN known AS own ON own.run_id = name.run_id AND own.rollout_id = name.rollout_id
     JOIN known AS other ON other.rollout_id = name.rollout_id
     GROUP BY name.source, name.run_id, name.build_id, name.derivation_id, name.rollout_id, name.mentions
+    -- An id that several runs have tells of none of them.
+    HAVING count(DISTINCT other.run_id) = 1
 ),
 -- The same output in two runs: the engine's id of the response says so, or that chance cannot give it.
 shared AS (
