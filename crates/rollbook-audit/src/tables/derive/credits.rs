@@ -18,6 +18,10 @@ pub(super) async fn judge(session: &Session, derivation: &Derivation, found: &mu
     if is_by_token {
         return returns::judge(session, derivation, found).await;
     }
+    // A weight is no function of rewards that is known here.
+    if stored.is_empty() {
+        return Ok(());
+    }
     let Some(rewards) = rewards(session, derivation).await? else {
         let remedy =
             format!("give the rewards, or the scores of one verifier, that credit {} was made from", derivation.name);
@@ -50,9 +54,12 @@ fn judge_values(derivation: &Derivation, members: &[Member], stored: &[Stored], 
         return;
     };
     // Without a rule, and nothing that fits, only a configuration that most credits follow can accuse the others; where all
-    // rewards are equal, every configuration gives the same.
+    // rewards of each group are equal, none gives its members different credits.
     let followed = fits.informative.saturating_sub(nearest.wrong.len());
-    let is_followed = fits.informative == 0 || (followed >= 2 && 2 * followed > fits.informative);
+    let is_followed = match fits.informative {
+        0 => is_split(members, stored),
+        all => followed >= 2 && 2 * followed > all,
+    };
     if fits.perfect.is_empty() && !rule.is_declared() && !is_followed {
         let remedy = format!(
             "say how credit {} is made of rewards, or give its recipe: no known configuration gives its {} values",
@@ -69,6 +76,18 @@ fn judge_values(derivation: &Derivation, members: &[Member], stored: &[Stored], 
             found.push(wrong(derivation, members, credit, statistics.expected(credit.member, nearest.config), &why));
         }
     }
+}
+
+/// Whether members of one group have different credits.
+fn is_split(members: &[Member], stored: &[Stored]) -> bool {
+    let mut first: BTreeMap<(Option<&str>, Option<&str>), f64> = BTreeMap::new();
+    stored.iter().any(|credit| {
+        let (Some(member), Some(value)) = (members.get(credit.member), credit.value) else {
+            return false;
+        };
+        let known = *first.entry((member.group.as_deref(), member.task.as_deref())).or_insert(value);
+        (known - value).abs() > 1e-6 * known.abs().max(1.0)
+    })
 }
 
 fn wrong(derivation: &Derivation, members: &[Member], credit: &Stored, expected: Expected, why: &str) -> Found {
@@ -190,6 +209,7 @@ async fn rule(session: &Session, run: &str) -> Result<Rule> {
 async fn stored(session: &Session, derivation: &Derivation) -> Result<(Vec<(String, Stored)>, bool)> {
     let sql = format!(
         "SELECT rollout_id, call_id, value, token_values FROM credits_history WHERE {} AND rollout_id IS NOT NULL
+             AND coalesce(quantity, 'advantage') <> 'weight'
          ORDER BY rollout_id, call_id",
         derivation.condition()
     );
