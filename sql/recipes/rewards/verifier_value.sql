@@ -7,13 +7,19 @@
 --   FROM (SELECT DISTINCT verifier FROM scores)
 --   HAVING $verifier IS NOT NULL AND count(*) FILTER (WHERE verifier = $verifier) = 0
 -- @check rollout {rollout_id} of run {run_id} was scored by several verifiers ({verifiers}): name one with the parameter verifier
---   SELECT run_id, rollout_id, string_agg(verifier, ', ' ORDER BY verifier) AS verifiers
---   FROM (SELECT DISTINCT run_id, rollout_id, verifier FROM scores WHERE call_id IS NULL)
---   WHERE $verifier IS NULL
---   GROUP BY run_id, rollout_id
---   HAVING count(*) > 1
---   ORDER BY run_id, rollout_id
---   LIMIT 1
+--   SELECT verified.run_id, verified.rollout_id, string_agg(verified.verifier, ', ' ORDER BY verified.verifier) AS verifiers
+--   FROM (
+--     SELECT run_id, rollout_id
+--     FROM scores
+--     WHERE call_id IS NULL AND $verifier IS NULL
+--     GROUP BY run_id, rollout_id
+--     HAVING min(COALESCE(verifier, '')) < max(COALESCE(verifier, ''))
+--     ORDER BY run_id, rollout_id
+--     LIMIT 1
+--   ) AS first
+--   JOIN (SELECT DISTINCT run_id, rollout_id, verifier FROM scores WHERE call_id IS NULL) AS verified
+--     ON verified.run_id = first.run_id AND verified.rollout_id = first.rollout_id
+--   GROUP BY verified.run_id, verified.rollout_id
 -- @test the newest valid score, and the reason where there is none
 --   rollouts {"rollout_id": "a"} {"rollout_id": "b"} {"rollout_id": "c"} {"rollout_id": "d"}
 --   scores {"rollout_id": "a", "verifier": "v", "value": 0.5, "score_id": "old", "scored_at": "2026-01-01T00:00:00Z"}
