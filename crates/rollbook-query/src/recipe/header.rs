@@ -90,7 +90,7 @@ pub(crate) fn parse_header(name: &str, text: &str) -> Result<Header> {
         tests: Vec::new(),
     };
     for entry in entries(name, text)? {
-        let at = |message: String| Error::invalid(format!("recipe {name}, line {}: {message}", entry.line));
+        let at = |message: String| wrong(name, text, entry.line, &message);
         match entry.tag {
             "kind" => {
                 let word = entry.text.trim();
@@ -113,7 +113,7 @@ pub(crate) fn parse_header(name: &str, text: &str) -> Result<Header> {
             "test" => {
                 let lines = entry.below.iter().map(|(line, text)| (line + 1, *text));
                 let block = TestBlock::parse(&entry.text, entry.line, lines)
-                    .map_err(|(line, message)| Error::invalid(format!("recipe {name}, line {line}: {message}")))?;
+                    .map_err(|(line, message)| wrong(name, text, line, &message))?;
                 header.tests.push(block);
             }
             other => {
@@ -129,6 +129,13 @@ pub(crate) fn parse_header(name: &str, text: &str) -> Result<Header> {
         ))
     })?;
     Ok(header)
+}
+
+/// The error for a line of the leading comment, at its first word.
+fn wrong(name: &str, text: &str, line: usize, message: &str) -> Error {
+    let content = text.lines().nth(line - 1).unwrap_or_default();
+    let column = content.chars().take_while(|c| c.is_whitespace() || *c == '-').count() + 1;
+    Error::invalid(format!("recipe {name}, line {line}, column {column}: {message}"))
 }
 
 fn entries<'a>(name: &str, text: &'a str) -> Result<Vec<Entry<'a>>> {
@@ -231,7 +238,7 @@ mod tests {
         let message = |text: &str| parse_header("x", text).unwrap_err().to_string();
         assert!(message("SELECT 1").contains("has no header"));
         assert!(message("-- @doc d\nSELECT 1").contains("does not say what it makes"));
-        assert!(message("-- @kind reward\n-- @param a float64\n").contains("line 2: unknown type `float64`"));
+        assert!(message("-- @kind reward\n-- @param a float64\n").contains("line 2, column 4: unknown type `float64`"));
         assert!(message("-- @kind reward\n-- @param a long = x\n").contains("default of parameter `a`"));
         assert!(message("-- @kind sample\n").contains("unknown kind `sample`"));
     }

@@ -65,6 +65,10 @@ async fn a_window_that_splits_ties_is_refused(#[case] function: &str, #[case] or
 #[case("SELECT rollout_id, value FROM (SELECT * FROM scores ORDER BY value) LIMIT 2", "LIMIT needs an ORDER BY here")]
 #[case(
     "SELECT min(rollout_id) AS rollout_id, array_agg(value)[1] AS value FROM scores",
+    "array_agg()[n] or nth_value() needs an ORDER BY here"
+)]
+#[case(
+    "SELECT min(rollout_id) AS rollout_id, array_length(array_agg(value)) AS value FROM scores",
     "array_agg() needs an ORDER BY here"
 )]
 #[case("SELECT DISTINCT ON (value) rollout_id, value FROM scores", "DISTINCT ON needs an ORDER BY here")]
