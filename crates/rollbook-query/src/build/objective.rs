@@ -10,9 +10,8 @@
 //! ```
 //!
 //! A part is the optimizer step, one of its micro-batches (of a rank), or one of its ranks, by the scope. In each scope the
-//! coefficients of a step sum to 1, but for the constant. The algebra of trainers' own modes: token over the step is
-//! token-mean, row is the mean over rows of the mean over their tokens, rollout is slime's default, group is SkyRL's
-//! prompt mean, constant is the sum over a fixed length.
+//! coefficients of a step sum to 1, but for the constant. In the words of trainers, token over the step is the token mean, row
+//! the mean over rows of the mean over their tokens, group the prompt mean, constant the sum over a fixed length.
 
 use std::collections::{BTreeMap, HashMap};
 use std::str::FromStr;

@@ -105,6 +105,7 @@ fn merge(left: &[f64], right: &[f64], merged: &mut [f64]) -> u128 {
 }
 
 #[cfg(test)]
+#[expect(clippy::cast_precision_loss, clippy::float_cmp, reason = "few small whole numbers")]
 mod tests {
     use rstest::rstest;
 
