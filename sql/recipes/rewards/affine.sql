@@ -1,5 +1,6 @@
 -- @kind reward
--- @doc A reward shifted, scaled and cut at two bounds, before any baseline. A rollout without a reward stays without one.
+-- @doc A reward shifted, scaled and cut at two bounds, before any baseline. A rollout without a reward stays without one. A
+--   NaN or infinite reward is an error.
 -- @formula r' = min(max((r + bias) * scale, low), high)
 -- @source AReaL: reward_bias 0, reward_scaling 1, reward_clip 20, before its normalization
 -- @differs clip: cuts only, also after a baseline; range_map: from range to range

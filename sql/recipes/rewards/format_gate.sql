@@ -1,5 +1,6 @@
 -- @kind reward
--- @doc A reward that counts only where another verifier's score reaches a threshold: format gates, penalties to zero.
+-- @doc A reward that counts only where another verifier's score reaches a threshold: format gates, penalties to zero. A
+--   rollout without a reward stays without one; a NaN reward is left as it is.
 -- @formula r' = r where score >= threshold, else otherwise
 -- @source NeMo RL and verl reward managers set the reward to 0 for malformed, empty or repeated answers
 -- @param verifier string : verifier of the gate

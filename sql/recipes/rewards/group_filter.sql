@@ -1,6 +1,7 @@
 -- @kind reward
 -- @doc Leaves out groups that teach nothing, in the forms that trainers have. What is left out has no reward, with the reason
---   zero_variance or group_mean; statistics are over the rollouts that have a reward.
+--   zero_variance or group_mean; statistics are over the rollouts that have a reward. A rollout without a group has nothing to
+--   differ from and goes; a NaN or infinite reward is an error.
 -- @formula kept where std > tol (std), max - min > tol (range), not all equal or alone (exact), low < mean < high (mean), or the others are not all equal (leave_one_out)
 -- @source std: slime (1e-6); range: SkyRL (1e-6), ART (1e-12, a singleton goes); exact: verl filter_groups (np.std == 0, a singleton stays), rLLM; mean: OpenRLHF dynamic_filtering (0, 1); leave_one_out: NeMo RL dynamic sampling
 -- @differs leave_one_out is per rollout: it drops the lone winner of a group and keeps the losers, as NeMo RL does with its leave-one-out std

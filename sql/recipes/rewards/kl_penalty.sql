@@ -1,6 +1,6 @@
 -- @kind reward
 -- @doc A reward less a divergence from the reference model, summed over the rollout's trained tokens. A rollout with a trained
---   token for which either logprob is missing has no reward, since its sum is not known.
+--   token for which either logprob is missing has no reward, since its sum is not known. A NaN or infinite reward is an error.
 -- @formula r' = r - beta * sum over t of k(d_t), d = reference - logprob: k1 -d, abs |d|, k2 d^2 / 2, k3 exp(d) - d - 1 with d within +-20 and k3 within +-10
 -- @source TRL RLOO (sequence k1, beta 0.05); estimators and clamps of verl's kl_penalty (kl/k1, abs, mse/k2, low_var_kl/k3; a straight-through form ends in + and has the value of the plain one); http://joschu.net/blog/kl-approx.html
 -- @differs OpenRLHF, AReaL and verl take the term off token by token: that is a credit of level token (token rewards under returns or gae)

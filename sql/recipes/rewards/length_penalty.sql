@@ -1,6 +1,7 @@
 -- @kind reward
 -- @doc A reward less a penalty on output, input and turns, each relative to the longest of the group and all scaled by the
---   group's mean reward, so that a group that always fails is not penalized. A rollout without a reward is no member.
+--   group's mean reward, so that a group that always fails is not penalized. A rollout without a reward is no member. The only
+--   member of a group is its own longest; a NaN or infinite reward is an error.
 -- @formula r' = r - mean(r) * (output_weight * out / max out + input_weight * in / max in + turn_weight * turns / max turns) over the group
 -- @source prime-rl linear length penalty, weights 0.25, 0.1, 0.1
 -- @differs kimi_length: between the shortest and the longest, whatever the mean reward

@@ -1,5 +1,6 @@
 -- @kind reward
--- @doc Rollouts that were cut off are left out of training and of their groups' baselines, or get the reward 0.
+-- @doc Rollouts that were cut off are left out of training and of their groups' baselines, or get the reward 0. A rollout
+--   without a reward keeps its own reason; a NaN reward is left as it is.
 -- @formula truncated: no reward, with the reason truncated (exclude), or r' = 0 (zero)
 -- @source NeMo RL overlong_filtering, rLLM compact filtering (exclude); AReaL mask_no_eos_with_zero (zero)
 -- @differs TRL's mask_truncated_completions keeps the masked rollouts in the baseline, which a reward cannot say; stop_properly shrinks their reward

@@ -1,6 +1,7 @@
 -- @kind reward
 -- @doc A reward less a mean, over a standard deviation, each of them of the group, of the batch (the rollouts of one step), of
---   all steps so far, or left away. A rollout without a reward is no member.
+--   all steps so far, or left away. A rollout without a reward is no member. Equal rewards give 0; a NaN or infinite reward is
+--   an error.
 -- @formula r' = (r - mean) / (std + eps); leave_one_out: the mean of the others; a std of too few members divides by 1
 -- @source AReaL NormConfig (mean_level, std_level, ddof 1, eps 1e-5, leave1out), ROLL (group, batch, running)
 -- @differs clip baseline zscore: group only, cut; a credit such as grpo: an advantage, over training rollouts only

@@ -1,5 +1,6 @@
 -- @kind reward
--- @doc A reward taken from one range to another; what lies outside is cut first.
+-- @doc A reward taken from one range to another; what lies outside is cut first. A rollout without a reward stays without one;
+--   a NaN or infinite reward is an error.
 -- @formula r' = target_low + (clip(r, source_low, source_high) - source_low) / (source_high - source_low) * (target_high - target_low)
 -- @source NeMo RL: reward_scaling, off by default, 0..1
 -- @differs affine: no range that is cut first

@@ -1,6 +1,7 @@
 -- @kind reward
 -- @doc The place of a reward among those of its group, so that only the order counts. Equal rewards share the mean of their
---   places. A rollout without a reward is no member.
+--   places. A rollout without a reward is no member. The only member of a group has the rank singleton; a NaN or infinite reward
+--   is an error.
 -- @formula rank: (place - 1) / (n - 1), 0 for the least and 1 for the greatest; quantile: share of the group with a reward not above r
 -- @source rank statistics with mean ranks for ties (scipy.stats.rankdata average); quantile is the empirical distribution function
 -- @differs normalize: keeps distances

@@ -1,6 +1,6 @@
 -- @kind reward
--- @doc A reward less a penalty for n-grams of output tokens that repeat. They are counted within each trainable call, and
---   the share is over all calls of the rollout.
+-- @doc A reward less a penalty for n-grams of output tokens that repeat. They are counted within each trainable call, and the
+--   share is over all calls of the rollout. A rollout without a reward stays without one; a NaN or infinite reward is an error.
 -- @formula r' = r + max_penalty * repeated / all, over the n-grams of the rollout's outputs; 0 where there is none
 -- @source TRL get_repetition_penalty_reward, n 3, max_penalty -1 (over one output of token ids); arXiv 2502.03373
 -- @param n long = 3 : tokens of an n-gram

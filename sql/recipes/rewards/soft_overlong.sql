@@ -1,6 +1,7 @@
 -- @kind reward
 -- @doc A reward less a penalty that grows over the last tokens before a limit. Three published forms agree up to the limit and
---   part beyond it; three definitions of length part as soon as a rollout has more than one call.
+--   part beyond it; three definitions of length part as soon as a rollout has more than one call. A rollout without a reward
+--   stays without one, one without calls has length 0; a NaN or infinite reward is an error.
 -- @formula x = max(0, L - (max_length - buffer)) / buffer; r' = r - min(x, 1) (dapo), r - factor * min(x, 1) (openrlhf), r - factor * x (verl)
 -- @source dapo: arXiv 2503.14476, TRL; openrlhf: OpenRLHF; verl: verl's DAPO reward manager, NeMo RL, AReaL, which do not stop at the limit
 -- @differs length: output is AReaL's sum of the mask over all turns, span OpenRLHF's from the first to the last action with all between, first NeMo RL's first answer

@@ -1,5 +1,6 @@
 -- @kind reward
--- @doc A smaller reward for a rollout that was cut off: times a coefficient, or the coefficient itself where it is negative.
+-- @doc A smaller reward for a rollout that was cut off: times a coefficient, or the coefficient itself where it is negative. A
+--   rollout without a reward stays without one; a NaN or infinite reward is an error.
 -- @formula truncated: r' = coef * r for coef >= 0, coef for coef < 0; else r' = r
 -- @source ProRL's stop-properly penalty; NeMo RL takes coef in [0, 1], OpenRLHF also below 0
 -- @differs mask_truncated: leaves truncated rollouts out; NeMo RL ignores soft overlong when this is set, OpenRLHF applies both: run both recipes or one

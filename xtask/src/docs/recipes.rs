@@ -7,6 +7,54 @@ use serde_json::Value;
 use super::{Program, cell, head};
 use crate::Outcome;
 
+/// How a recipe is written.
+const WRITING: &str = r##"## Writing one
+
+```sql
+-- @kind credit
+-- @doc Reward less the group's mean.
+-- @formula A = r - mean + shift
+-- @source where the definition comes from
+-- @differs what recipes of the same name do otherwise
+-- @param shift double = 0 : added at the end
+-- @check the shift {shift} is above 1
+--   SELECT $shift AS shift WHERE $shift > 1
+-- @test the winner of two
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1} {"rollout_id": "b", "group_id": "g", "value": 0}
+--   param shift=0.5
+--   expect {"rollout_id": "a", "value": 1} {"rollout_id": "b", "value": 0}
+-- @test a shift that is too large
+--   reward {"rollout_id": "a", "value": 1}
+--   param shift=2
+--   error the shift 2.0 is above 1
+SELECT run_id, rollout_id, value - avg(value) OVER (PARTITION BY run_id, $group_key) + $shift AS value
+FROM reward
+```
+
+A line of the leading comment without `@` continues the one above it.
+
+| tag | holds |
+|---|---|
+| `@kind` | reward, credit or build |
+| `@doc`, `@formula`, `@source`, `@differs` | what it is, computes, comes from, and how recipes of the same name differ |
+| `@param` | NAME TYPE [= DEFAULT] [: DOC]; types are double, long, boolean, string, json and expression (SQL over rollouts) |
+| `@check` | a message, and below it a query: a row that it finds is an error, and fills the message's `{column}` |
+| `@test` | a name, and below it rows in and rows out, for `rollbook recipes test` |
+
+| makes | reads | must return | may return |
+|---|---|---|---|
+| reward | any table; `reward` with `--reward` | rollout_id, value | run_id, call_id, exclusion_reason, components, score_ids |
+| credit | any table, `reward` | rollout_id, value | run_id, call_id, quantity, level, token_values, baseline_scope, baseline_key, baseline_count |
+| build | any table, `credit`, `$max_tokens`, `$accept_assumed` | optimizer_step, row_index, sequence_index, rollout_id, call_ids | micro_batch, rank |
+
+A credit of level token returns one value for each output token of its call in `token_values`, null where a token has none.
+In a test a line is TABLE and rows of it as JSON (`reward` and `credit` are the upstream), param, expect and rows that must
+come, or error and part of the message that must come. A line that begins with `{` continues the one above. The run, rollouts
+that only other rows name, score ids and a call's exactness are filled in, and `"output_len": 3` without ids stands for three
+tokens. Only the columns of an expected row are compared: numbers to 1e-9 of their size, stored floats to 1e-6.
+
+"##;
+
 pub(super) fn page(program: &Program) -> Outcome<String> {
     let recipes: Value = serde_json::from_str(&program.says(&["recipes", "--format", "json"])?)?;
     let recipes = recipes.as_array().ok_or("rollbook recipes prints no list")?;
@@ -15,9 +63,10 @@ pub(super) fn page(program: &Program) -> Outcome<String> {
         "A recipe is a SQL file that makes a reward, a credit or a build: `rollbook recipes NAME` prints one whole, a copy of it\n\
          is your own. Tests stand in its leading comment and run with `rollbook recipes test`. What it returns may not depend on\n\
          the order of rows: LIMIT, row_number(), array_agg(), pack() and the like need an ORDER BY, and rows that tie are told\n\
-         apart by their content, or named in the error that refuses them.\n\n\
-         | recipe | makes | formula |\n|---|---|---|\n",
+         apart by their content, or named in the error that refuses them.\n\n",
     );
+    text.push_str(WRITING);
+    text.push_str("## Shipped\n\n| recipe | makes | formula |\n|---|---|---|\n");
     for recipe in recipes {
         let [name, kind, formula] = ["name", "kind", "formula"].map(|key| string(recipe, key));
         // Writing to a String cannot fail, here and below.

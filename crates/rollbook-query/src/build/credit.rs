@@ -153,17 +153,13 @@ impl Credits {
 
     /// Finds the one level of the credit; only advantages are built.
     async fn level(session: &Session, view: &str, upstream: &Upstream) -> Result<Level> {
-        let found = session
-            .collect(&format!(
-                "SELECT COALESCE(quantity, 'advantage') AS quantity, \
-                 CASE WHEN level IS NOT NULL THEN level \
-                      WHEN has_tokens THEN 'token' WHEN has_call THEN 'call' ELSE 'rollout' END AS level \
-                 FROM (SELECT quantity, level, bool_or(token_values IS NOT NULL) AS has_tokens, \
-                              bool_or(call_id IS NOT NULL) AS has_call FROM ({view}) GROUP BY quantity, level)"
-            ))
-            .await?;
+        let sql = format!("SELECT DISTINCT COALESCE(quantity, 'advantage'), COALESCE(level, '') FROM ({view})");
+        let found = session.collect(&sql).await?;
         let quantities: BTreeSet<String> = text_column(&found, 0)?.into_iter().collect();
-        let levels: BTreeSet<String> = text_column(&found, 1)?.into_iter().collect();
+        let mut levels: BTreeSet<String> = text_column(&found, 1)?.into_iter().collect();
+        if levels.remove("") {
+            levels.extend(Self::filled_level(session, view).await?);
+        }
         let name = &upstream.name;
         if quantities.len() > 1 || levels.len() > 1 {
             let words: Vec<_> = quantities.into_iter().chain(levels).collect();
@@ -180,6 +176,15 @@ impl Credits {
                 Err(Error::invalid(format!("credit {name} is of level {other}; a build takes rollout, call or token")))
             }
         }
+    }
+
+    /// Reads the level of rows that do not say it from the columns that are filled.
+    async fn filled_level(session: &Session, view: &str) -> Result<Vec<String>> {
+        let sql = format!(
+            "SELECT CASE WHEN bool_or(token_values IS NOT NULL) THEN 'token' \
+             WHEN bool_or(call_id IS NOT NULL) THEN 'call' ELSE 'rollout' END FROM ({view}) WHERE level IS NULL"
+        );
+        text_column(&session.collect(&sql).await?, 0)
     }
 
     async fn read_reasons(&mut self, session: &Session, upstream: &Upstream, run: &str) -> Result<()> {
