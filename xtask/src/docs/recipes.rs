@@ -8,7 +8,7 @@ use super::{Program, cell, head};
 use crate::Outcome;
 
 /// How a recipe is written.
-const WRITING: &str = r##"## Writing one
+const WRITING: &str = r#"## Writing one
 
 ```sql
 -- @kind credit
@@ -53,7 +53,7 @@ come, or error and part of the message that must come. A line that begins with `
 that only other rows name, score ids and a call's exactness are filled in, and `"output_len": 3` without ids stands for three
 tokens. Only the columns of an expected row are compared: numbers to 1e-9 of their size, stored floats to 1e-6.
 
-"##;
+"#;
 
 pub(super) fn page(program: &Program) -> Outcome<String> {
     let recipes: Value = serde_json::from_str(&program.says(&["recipes", "--format", "json"])?)?;
