@@ -9,16 +9,14 @@ use super::schema::TextFormat;
 use crate::error::{CommandError, Result};
 use crate::output::{line, note, small_table};
 
-/// Reads `name=value` words.
-fn parameters(words: &[String]) -> Result<BTreeMap<String, String>> {
-    let mut parameters = BTreeMap::new();
+/// Reads `name=value` words; a name that comes again has several values.
+fn parameters(words: &[String]) -> Result<BTreeMap<String, Vec<String>>> {
+    let mut parameters: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for word in words {
         let (name, value) = word
             .split_once('=')
             .ok_or_else(|| CommandError::usage(format!("{word} is no parameter")).hint("--param name=value"))?;
-        if parameters.insert(name.to_owned(), value.to_owned()).is_some() {
-            return Err(CommandError::usage(format!("parameter {name} is given twice")));
-        }
+        parameters.entry(name.to_owned()).or_default().push(value.to_owned());
     }
     Ok(parameters)
 }

@@ -21,8 +21,8 @@ use crate::lake::ReadArgs;
 rollbook recipes lists the shipped ones with their parameters; a recipe is a SQL file, so your own is one too.
 
 A list of values makes one result for each, several lists one for each combination: --param eps=0,1e-6 makes NAME:eps=0 and
-NAME:eps=1e-6. In text a comma is written \\, or the value quoted as in SQL ('a,b'); in JSON and expressions a comma within
-brackets or quotes separates nothing.")]
+NAME:eps=1e-6. A comma separates numbers and booleans; text, JSON and expressions may hold one, so for a list of those the
+parameter is given again: --param verifier=tests --param verifier=judge.")]
 pub(crate) struct Arguments {
     /// A recipe's file or name
     recipe: String,

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 pub(crate) use place::Place;
 
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 
 /// The text a query was parsed from, and what was put into it.
 pub(super) struct Origin<'a> {
@@ -33,6 +33,10 @@ impl Origin<'_> {
             message.push_str(&format!("; {key}: {value}"));
         }
         let recipe = self.recipe;
+        // What the machine lacks is nobody's fault in the text.
+        if error.kind() != ErrorKind::Invalid && error.kind() != ErrorKind::Unsupported {
+            return Error::new(error.kind(), format!("recipe {recipe}: {message}"));
+        }
         let message = match self.place(&error, &worded) {
             Spot::Place(place) => format!("recipe {recipe}, {place}: {message}"),
             Spot::Parameter(name) => format!("recipe {recipe}, parameter `{name}`: {message}"),
