@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, BooleanArray, Float64Array, Int64Array, StructArray};
 use datafusion::arrow::datatypes::DataType;
-use datafusion::common::Result;
 use datafusion::logical_expr::ScalarUDF;
 
 use super::lists::{fields, is_set, item, list, lists, mask};
@@ -49,8 +48,7 @@ pub(super) fn kl_sums() -> ScalarUDF {
             sum(1, true),
             sum(2, true),
         ];
-        let made: Result<StructArray> = Ok(StructArray::try_new(fields(&named), columns, None)?);
-        Ok(Arc::new(made?) as ArrayRef)
+        Ok(Arc::new(StructArray::try_new(fields(&named), columns, None)?) as ArrayRef)
     })
 }
 

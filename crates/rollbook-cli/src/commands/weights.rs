@@ -196,7 +196,7 @@ fn whole(value: Option<i64>) -> String {
 }
 
 fn number(value: Option<f64>) -> String {
-    value.map_or_else(|| "unknown".to_owned(), |value| format!("{}", (value * 1e9).round() / 1e9))
+    value.map_or_else(|| "unknown".to_owned(), |value| ((value * 1e9).round() / 1e9).to_string())
 }
 
 fn percent(value: Option<f64>) -> String {
