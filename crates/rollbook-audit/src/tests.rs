@@ -108,7 +108,7 @@ async fn a_report_is_recorded_in_one_commit_and_read_by_sql() {
     assert!(report.findings.iter().all(|finding| finding.audit_id.as_deref() == Some(recorded.audit_id.as_str())));
     let audits = after.collect("SELECT snapshot, checks FROM audits").await.unwrap();
     let text = arrow::util::pretty::pretty_format_batches(&audits).unwrap().to_string();
-    assert!(text.contains(r#"{"pack/once":1,"token/logprob_value":1}"#), "{text}");
+    assert!(text.contains(r#"{"pack/once":1,"token/logprob_value":2}"#), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

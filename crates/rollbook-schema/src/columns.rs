@@ -38,6 +38,7 @@ pub mod policies {
     pub const POLICY_VERSION: &str = "policy_version";
     pub const BASE_MODEL: &str = "base_model";
     pub const WEIGHTS_DIGEST: &str = "weights_digest";
+    pub const VOCAB_SIZE: &str = "vocab_size";
     pub const LORA_ADAPTER: &str = "lora_adapter";
     pub const STEP: &str = "step";
     pub const PUBLISHED_AT: &str = "published_at";
@@ -171,6 +172,7 @@ pub mod calls {
     pub const OUTPUT_LOGPROBS: &str = "output_logprobs";
     pub const LOGPROBS_SOURCE: &str = "logprobs_source";
     pub const LOGPROBS_MODE: &str = "logprobs_mode";
+    pub const LOGPROBS_DTYPE: &str = "logprobs_dtype";
     pub const SAMPLED_MASK: &str = "sampled_mask";
     pub const ACTION_MASK: &str = "action_mask";
     pub const POLICY_ID: &str = "policy_id";
@@ -225,6 +227,7 @@ pub mod call_payloads {
     pub const SHAPE: &str = "shape";
     pub const START: &str = "start";
     pub const BLOB: &str = "blob";
+    pub const VALUES: &str = "values";
     pub const EXTRA: &str = "extra";
     pub const IMPORT_ID: &str = "import_id";
     pub const CREATED_AT: &str = "created_at";
@@ -387,6 +390,7 @@ pub mod builds {
     pub const MAX_TOKENS: &str = "max_tokens";
     pub const ALGORITHM: &str = "algorithm";
     pub const KL_ESTIMATOR: &str = "kl_estimator";
+    pub const LOGPROBS_MODE: &str = "logprobs_mode";
     pub const REPORTED: &str = "reported";
     pub const METADATA: &str = "metadata";
     pub const EXTRA: &str = "extra";
@@ -410,6 +414,7 @@ pub mod samples {
     pub const POSITION_IDS: &str = "position_ids";
     pub const CU_SEQLENS: &str = "cu_seqlens";
     pub const ACTION_MASK: &str = "action_mask";
+    pub const MASK_CONVENTION: &str = "mask_convention";
     pub const LOGPROBS: &str = "logprobs";
     pub const ADVANTAGES: &str = "advantages";
     pub const LOSS_WEIGHTS: &str = "loss_weights";

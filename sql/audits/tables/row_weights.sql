@@ -2,7 +2,7 @@
 WITH narrow AS (
     SELECT
         run_id, build_id, step, epoch, optimizer_step, micro_batch, rank, row_index, rollout_id,
-        span_weights(segments, action_mask, loss_weights) AS shares
+        span_weights(segments, row_mask(action_mask, mask_convention), loss_weights) AS shares
     FROM samples
     WHERE segments IS NOT NULL AND NOT coalesce(is_pad, false)
     UNION ALL
@@ -11,7 +11,7 @@ WITH narrow AS (
         run_id, build_id, step, epoch, optimizer_step, micro_batch, rank, row_index, rollout_id,
         span_weights(
             [named_struct('start', 0, 'length', coalesce(cardinality(action_mask), cardinality(loss_weights)), 'trained', true)],
-            action_mask, loss_weights
+            row_mask(action_mask, mask_convention), loss_weights
         )
     FROM samples
     WHERE segments IS NULL AND NOT coalesce(is_pad, false)

@@ -6,7 +6,7 @@ SELECT
 FROM (
     SELECT
         run_id, build_id, step, row_index, rollout_id,
-        unnest(trained_advantages(segments, action_mask, advantages)) AS run
+        unnest(trained_advantages(segments, row_mask(action_mask, mask_convention), advantages)) AS run
     FROM samples
     WHERE advantages IS NOT NULL AND NOT coalesce(is_pad, false)
 )

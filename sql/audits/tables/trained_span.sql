@@ -6,6 +6,6 @@ SELECT
 FROM (
     SELECT
         run_id, build_id, step, epoch, optimizer_step, micro_batch, rank, row_index,
-        unnest(trained_spans(segments, action_mask)) AS span
+        unnest(trained_spans(segments, row_mask(action_mask, mask_convention))) AS span
     FROM samples
 )

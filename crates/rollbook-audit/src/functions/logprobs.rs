@@ -50,7 +50,19 @@ pub(super) fn logprob_faults() -> ScalarUDF {
     })
 }
 
-fn floats(items: Option<ArrayRef>) -> Result<Option<Float32Array>> {
+/// Equal for equal lists: nulls and NaNs are values, and the two zeros are one.
+pub(super) fn digest_of(values: &Float32Array) -> String {
+    let mut bytes = Vec::with_capacity(values.len() * 5);
+    for value in values {
+        bytes.push(u8::from(value.is_some()));
+        let value = value.filter(|value| *value != 0.0).unwrap_or(0.0);
+        let bits = if value.is_nan() { f32::NAN.to_bits() } else { value.to_bits() };
+        bytes.extend(bits.to_le_bytes());
+    }
+    bytes_digest(&bytes)
+}
+
+pub(super) fn floats(items: Option<ArrayRef>) -> Result<Option<Float32Array>> {
     match items {
         Some(items) => Ok(Some(cast(&items, &DataType::Float32)?.as_primitive::<Float32Type>().clone())),
         None => Ok(None),
@@ -94,15 +106,7 @@ pub(super) fn logprob_digest() -> ScalarUDF {
                 digests.append_null();
                 continue;
             };
-            let mut bytes = Vec::with_capacity(values.len() * 5);
-            for value in &values {
-                bytes.push(u8::from(value.is_some()));
-                // One NaN is as good as another, and the two zeros are equal.
-                let value = value.filter(|value| *value != 0.0).unwrap_or(0.0);
-                let bits = if value.is_nan() { f32::NAN.to_bits() } else { value.to_bits() };
-                bytes.extend(bits.to_le_bytes());
-            }
-            digests.append_value(bytes_digest(&bytes));
+            digests.append_value(digest_of(&values));
         }
         Ok(Arc::new(digests.finish()) as ArrayRef)
     })

@@ -26,24 +26,43 @@
 //! | `trained_sum(values, sampled_mask, action_mask)`      | sum of the values where no mask is false                     |
 //! | `trained_count(output_len, sampled_mask, action_mask)`| tokens where no mask is false                                |
 //! | `unlikely_stretches(tokens, logprobs, nats)`          | hashes of stretches that chance does not give twice          |
+//! | `logprob_rounding(logprobs)`                          | the smaller format or coarser grid that the values show      |
+//! | `logprob_lag(values, other, mask)`                    | the move by a token under which one list is the other        |
+//! | `stray_spans(tokens, segments, action_mask)`          | runs of trained tokens that are no named call's output       |
+//! | `row_links(segments, action_mask)`                    | calls that train in a row after another call's output        |
+//! | `unsampled_spans(start, length, sampled, action)`     | runs of a span that a call's masks call false                |
+//! | `output_uses(token_ids, segments, mask, logprobs)`    | the stretches of outputs that a row holds, by digest         |
+//! | `row_mask(action_mask, convention)`                   | the mask with one item for the token at its place            |
+//! | `sequence_starts(token_ids, segments)`                | where a call's prompt begins a sequence, its first two ids   |
+//! | `id_faults(ids, vocab_size, named_size, from)`        | runs of ids that are negative, too large, or have no name    |
+//! | `media_faults(spans, prompt, pad)`                    | media spans that their grid or their tokens contradict       |
+//! | `media_changes(spans, parent_spans, shared)`          | media among shared tokens that are not the parent's          |
 
 mod accounts;
 mod context;
 mod coverage;
 mod credits;
 mod faults;
+mod ids;
 mod kl;
+mod lag;
 mod lists;
 mod logprobs;
 mod masks;
+mod media;
 mod messages;
 mod outline;
 mod positions;
 mod repeats;
+mod rounding;
+mod routing;
 mod row_function;
+mod rows;
 mod segments;
+mod strays;
 mod stretches;
 mod tiling;
+mod uses;
 mod values;
 mod weights;
 
@@ -52,6 +71,8 @@ use datafusion::logical_expr::ScalarUDF;
 pub(crate) use context::{CallUse, uses_of};
 pub(crate) use lists::int;
 pub(crate) use messages::{Text, answer_of, parse_fault};
+pub(crate) use rounding::is_rounding_of;
+pub(crate) use routing::{RoutingFault, routing_faults};
 pub(crate) use segments::Row;
 
 /// Every function of the checks.
@@ -81,6 +102,17 @@ pub(crate) fn all() -> Vec<ScalarUDF> {
         credits::trained_advantages(),
         credits::credit_faults(),
         kl::kl_sums(),
+        rounding::logprob_rounding(),
+        lag::logprob_lag(),
+        strays::stray_spans(),
+        strays::row_links(),
+        strays::unsampled_spans(),
+        uses::output_uses(),
+        rows::row_mask(),
+        rows::sequence_starts(),
+        ids::id_faults(),
+        media::media_faults(),
+        media::media_changes(),
     ];
     functions.extend(messages::all());
     functions

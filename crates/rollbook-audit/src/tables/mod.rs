@@ -11,13 +11,20 @@
 //! | `row_context`       | a call in a trainer row: digest of what stands before its trained tokens                  |
 //! | `input_digest_match`| a score with an input digest, and whose output that is the digest of                      |
 //! | `rederived`         | a reward or credit that is not what it would be if it were made again                     |
-//! | `row_prefix_suspect`, `far_parent` | what the tables below are made from                                        |
+//! | `stray_span`        | trained tokens of a row that are no named call's output                                   |
+//! | `row_link`          | a trainer row and a call that trains in it after another call's output                    |
+//! | `row_use`           | a stretch of a call's output in a trainer row, by digest                                  |
+//! | `call_end`          | a call with ids: its last token, why it ended, and the limits it had                      |
+//! | `row_prefix_suspect`, `far_parent`, `row_output_suspect`, `open_end` | what the tables below are made from      |
 //! | `far_prefix_breaks` | a call whose prompt leaves the context of a parent in another file                        |
 //! | `encoding_parts`    | an encoding, and which of its files the lake holds                                        |
 //! | `template_differences` | a prompt that is not what the template makes of its request                            |
 //! | `parse_differences` | an output from which a parser took what it does not say                                   |
 //! | `text_differences`  | an output whose text is not what its tokens spell                                         |
 //! | `row_prefix_breaks` | a trainer row and a call in it whose trained tokens follow other tokens than they did     |
+//! | `row_output_faults` | trained tokens of a row whose id or logprob is not the one that their call gave           |
+//! | `lost_end`          | a call whose output lacks the end that the next prompt has right behind it                |
+//! | `routing_fault`     | what is wrong with a call's routing records                                               |
 //!
 //! A new one is a file `sql/audits/tables/<name>.sql`, a query that may read tables and other helper tables, and a line in
 //! [`QUERIES`]. An audit runs it once, whichever checks name it, over the shared scan (`shared`). In a session of a user it
@@ -26,9 +33,13 @@
 
 mod arrows;
 mod audit_function;
+mod compare;
 mod derive;
 mod far_parents;
 mod lazy;
+mod lost_ends;
+mod outputs;
+mod routing;
 mod rows;
 mod tokens;
 
@@ -67,6 +78,12 @@ const QUERIES: &[(&str, &str)] = queries![
     "row_prefix_suspect",
     "far_parent",
     "input_digest_match",
+    "stray_span",
+    "row_link",
+    "row_use",
+    "row_output_suspect",
+    "call_end",
+    "open_end",
 ];
 
 /// A table that code makes from the rows of others.
@@ -77,7 +94,7 @@ struct MadeByCode {
     make: Make,
 }
 
-const MADE: [MadeByCode; 7] = [
+const MADE: [MadeByCode; 10] = [
     MadeByCode {
         name: "far_prefix_breaks",
         schema: far_parents::schema,
@@ -90,6 +107,14 @@ const MADE: [MadeByCode; 7] = [
     MadeByCode { name: "template_differences", schema: arrows::schema, reads: &[], make: arrows::template_differences },
     MadeByCode { name: "parse_differences", schema: arrows::schema, reads: &[], make: arrows::parse_differences },
     MadeByCode { name: "text_differences", schema: arrows::schema, reads: &[], make: arrows::text_differences },
+    MadeByCode {
+        name: "row_output_faults",
+        schema: outputs::schema,
+        reads: &["row_output_suspect"],
+        make: outputs::faults,
+    },
+    MadeByCode { name: "lost_end", schema: lost_ends::schema, reads: &["open_end"], make: lost_ends::rows },
+    MadeByCode { name: "routing_fault", schema: routing::schema, reads: &[], make: routing::faults },
 ];
 
 /// Whence a table that code makes reads: a session of its own, so that no session holds itself.

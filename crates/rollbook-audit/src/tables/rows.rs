@@ -131,7 +131,7 @@ fn scan(run: &str, build: Option<&str>, indexes: &[Option<i32>]) -> String {
         places.push("row_index IS NULL".to_owned());
     }
     format!(
-        "SELECT step, row_index, token_ids, segments, action_mask FROM samples \
+        "SELECT step, row_index, token_ids, segments, row_mask(action_mask, mask_convention) AS action_mask FROM samples \
          WHERE run_id = {} AND {build} AND ({}) AND segments IS NOT NULL AND token_ids IS NOT NULL \
          AND NOT coalesce(is_pad, false)",
         quoted(run),

@@ -18,7 +18,7 @@
 WITH faults AS (
     SELECT
         run_id, step, group_id, rollout_id, build_id, row_index,
-        unnest(border_faults(segments, position_ids, action_mask)) AS fault
+        unnest(border_faults(segments, position_ids, row_mask(action_mask, mask_convention))) AS fault
     FROM samples
     WHERE (segments IS NOT NULL OR (position_ids IS NOT NULL AND action_mask IS NOT NULL)) AND NOT coalesce(is_pad, false)
 )

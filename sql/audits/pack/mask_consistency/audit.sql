@@ -20,7 +20,7 @@
 WITH faults AS (
     SELECT
         run_id, step, group_id, rollout_id, build_id, row_index,
-        unnest(mask_faults(segments, action_mask, loss_weights, advantages)) AS fault
+        unnest(mask_faults(segments, row_mask(action_mask, mask_convention), loss_weights, advantages)) AS fault
     FROM samples
     WHERE (action_mask IS NOT NULL OR segments IS NOT NULL) AND NOT coalesce(is_pad, false)
 )

@@ -51,7 +51,7 @@ counted AS (
 ),
 -- The distance from the reference of each row: over the tokens that train, and over all that it has.
 of_row AS (
-    SELECT run_id, build_id, step, kl_sums(action_mask, trainer_logprobs, reference_logprobs) AS sums
+    SELECT run_id, build_id, step, kl_sums(row_mask(action_mask, mask_convention), trainer_logprobs, reference_logprobs) AS sums
     FROM samples
     WHERE trainer_logprobs IS NOT NULL AND reference_logprobs IS NOT NULL AND action_mask IS NOT NULL AND step IS NOT NULL
 ),

@@ -25,14 +25,14 @@ WITH faults AS (
 row_run AS (
     SELECT
         run_id, step, group_id, rollout_id, build_id, row_index, true AS is_traced,
-        unnest(trained_advantages(segments, action_mask, logprobs)) AS run
+        unnest(trained_advantages(segments, row_mask(action_mask, mask_convention), logprobs)) AS run
     FROM samples
     WHERE logprobs IS NOT NULL AND segments IS NOT NULL AND NOT coalesce(is_pad, false)
     UNION ALL
     SELECT
         run_id, step, group_id, rollout_id, build_id, row_index, false,
         unnest(trained_advantages(
-            [named_struct('start', 0, 'length', cardinality(logprobs), 'trained', true)], action_mask, logprobs
+            [named_struct('start', 0, 'length', cardinality(logprobs), 'trained', true)], row_mask(action_mask, mask_convention), logprobs
         ))
     FROM samples
     WHERE logprobs IS NOT NULL AND segments IS NULL AND action_mask IS NOT NULL AND NOT coalesce(is_pad, false)

@@ -1,0 +1,84 @@
+-- @question Do the placeholders of each image, sound or video stand for it, and for the same one from call to call?
+-- @layer encoding
+-- @severity error
+-- @version 1
+-- @outcome violation
+-- @needs calls.multimodal_spans, calls.prompt_token_ids, calls.parent_call_id, runs.pad_token_id
+-- @examined
+--   SELECT run_id, sum(cardinality(multimodal_spans)) AS examined
+--   FROM calls WHERE cardinality(multimodal_spans) > 0 GROUP BY run_id
+-- @undeclared
+--   SELECT child.run_id, 'calls.multimodal_spans' AS missing,
+--       concat('say of each call where its media stand; ', count(*), ' calls continue one with media and do not') AS remedy
+--   FROM calls AS child
+--   JOIN (SELECT DISTINCT run_id, call_id FROM calls WHERE cardinality(multimodal_spans) > 0) AS parent
+--     ON parent.run_id = child.run_id AND parent.call_id = child.parent_call_id
+--   WHERE child.multimodal_spans IS NULL AND child.break_reason IS NULL
+--   GROUP BY child.run_id
+-- @undeclared
+--   SELECT run_id, 'calls.multimodal_spans.digest' AS missing,
+--       concat('record the digest of each medium: equal placeholders hide another image; ', count(*), ' media have none') AS remedy
+--   FROM (SELECT run_id, unnest(multimodal_spans) AS span FROM calls WHERE cardinality(multimodal_spans) > 0)
+--   WHERE span['digest'] IS NULL
+--   GROUP BY run_id
+WITH within AS (
+    SELECT
+        call.run_id, call.step, call.group_id, call.rollout_id, call.call_id,
+        unnest(media_faults(call.multimodal_spans, call.prompt_token_ids, run.pad_token_id)) AS fault
+    FROM (SELECT run_id, max(pad_token_id) AS pad_token_id FROM runs GROUP BY run_id) AS run
+    RIGHT JOIN (
+        SELECT run_id, step, group_id, rollout_id, call_id, multimodal_spans, prompt_token_ids FROM calls
+        WHERE cardinality(multimodal_spans) > 0
+    ) AS call ON call.run_id = run.run_id
+),
+changed AS (
+    SELECT
+        child.run_id, child.step, child.group_id, child.rollout_id, child.call_id, child.parent_call_id,
+        unnest(media_changes(child.multimodal_spans, parent.multimodal_spans, child.parent_prefix_len)) AS fault
+    FROM (
+        SELECT run_id, step, group_id, rollout_id, call_id, parent_call_id, multimodal_spans, parent_prefix_len FROM calls
+        WHERE multimodal_spans IS NOT NULL AND parent_call_id IS NOT NULL AND parent_prefix_len > 0
+    ) AS child
+    JOIN (
+        SELECT run_id, rollout_id, call_id, multimodal_spans FROM calls WHERE multimodal_spans IS NOT NULL
+    ) AS parent
+        ON parent.run_id = child.run_id AND parent.call_id = child.parent_call_id
+        AND parent.rollout_id IS NOT DISTINCT FROM child.rollout_id
+)
+SELECT
+    run_id, step, group_id, rollout_id, call_id,
+    fault['position'] AS position,
+    'prompt' AS position_in,
+    fault['length'] AS length,
+    fault['expected'] AS expected,
+    fault['observed'] AS observed,
+    CASE fault['kind']
+        WHEN 'count' THEN
+            concat('the medium at prompt token ', fault['position'], ' of ', call_id, ' has ', fault['observed'],
+                ' placeholders, which are not ', fault['expected'])
+        WHEN 'run' THEN
+            concat('at prompt token ', fault['position'], ' of ', call_id, ' stand ', fault['observed'],
+                ' placeholders in a row, of which the span covers ', fault['expected'])
+        WHEN 'pad' THEN
+            concat('the media span at prompt token ', fault['position'], ' of ', call_id, ' covers pad ids: spans and ids were aligned otherwise')
+        ELSE concat('the media spans of ', call_id, ' overlap at prompt token ', fault['position'])
+    END AS message
+FROM within
+UNION ALL
+SELECT
+    run_id, step, group_id, rollout_id, call_id, fault['position'], 'prompt', fault['length'], fault['expected'], fault['observed'],
+    CASE fault['kind']
+        WHEN 'digest' THEN
+            concat('the placeholders at prompt token ', fault['position'], ' of ', call_id, ' are those of its parent ', parent_call_id,
+                ', but the medium is another: this is no extension')
+        WHEN 'count' THEN
+            concat('the medium at prompt token ', fault['position'], ' of ', call_id, ' has ', fault['observed'],
+                ' placeholders, and ', fault['expected'], ' in its parent ', parent_call_id)
+        WHEN 'lost' THEN
+            concat('the placeholders at prompt token ', fault['position'], ' of ', call_id, ' stand for a medium in its parent ',
+                parent_call_id, ' and for none here')
+        ELSE
+            concat('the placeholders at prompt token ', fault['position'], ' of ', call_id, ' stand for a medium here and for none in its parent ',
+                parent_call_id)
+    END
+FROM changed

@@ -1,0 +1,132 @@
+-- @question Is every id one that the model and its tokenizer have?
+-- @layer encoding
+-- @severity error
+-- @version 1
+-- @outcome rule
+-- @needs calls.prompt_token_ids, calls.output_token_ids, calls.encoding_id, samples.token_ids, runs.vocab_size, encodings.vocab_size,
+--   policies.vocab_size
+-- @examined
+--   SELECT run_id, sum(coalesce(prompt_len, 0) + coalesce(output_len, 0)) AS examined
+--   FROM calls WHERE prompt_len IS NOT NULL OR output_len IS NOT NULL GROUP BY run_id
+--   UNION ALL
+--   SELECT run_id, sum(cardinality(token_ids)) AS examined FROM samples WHERE token_ids IS NOT NULL GROUP BY run_id
+-- @undeclared
+--   SELECT call.run_id, 'runs.vocab_size' AS missing, 'declare how many ids the policy has' AS remedy
+--   FROM (
+--     SELECT run_id FROM calls WHERE output_len IS NOT NULL
+--     UNION
+--     SELECT run_id FROM samples WHERE token_ids IS NOT NULL
+--   ) AS call
+--   LEFT ANTI JOIN (
+--     SELECT run_id FROM runs WHERE vocab_size IS NOT NULL UNION ALL SELECT run_id FROM policies WHERE vocab_size IS NOT NULL
+--   ) AS run ON run.run_id = call.run_id
+-- @undeclared
+--   SELECT run_id, 'calls.output_token_ids' AS missing,
+--       concat('ask the engine to return token ids; ', count(*), ' calls have none') AS remedy
+--   FROM calls WHERE output_len IS NULL GROUP BY run_id
+WITH policy AS (
+    SELECT run_id, coalesce(policy_id, 'policy') AS policy_id, min(vocab_size) AS vocab_size
+    FROM policies WHERE vocab_size IS NOT NULL
+    GROUP BY run_id, coalesce(policy_id, 'policy')
+),
+-- Rows go to every model of the run, a reference with a smaller table included.
+smallest AS (
+    SELECT run_id, min(vocab_size) AS vocab_size
+    FROM (
+        SELECT run_id, vocab_size FROM runs WHERE vocab_size IS NOT NULL
+        UNION ALL
+        SELECT run_id, vocab_size FROM policy
+    )
+    GROUP BY run_id
+),
+declared AS (
+    SELECT run.run_id, run.vocab_size, own.vocab_size AS policy_vocab_size, encoding.encoding_id, encoding.vocab_size AS named_size
+    FROM (SELECT run_id, max(vocab_size) AS vocab_size FROM runs GROUP BY run_id) AS run
+    LEFT JOIN (SELECT run_id, vocab_size FROM policy WHERE policy_id = 'policy') AS own ON own.run_id = run.run_id
+    LEFT JOIN (
+        SELECT call.run_id, call.encoding_id, max(known.vocab_size) AS vocab_size
+        FROM (SELECT DISTINCT run_id, encoding_id FROM calls WHERE encoding_id IS NOT NULL) AS call
+        JOIN encodings AS known ON known.encoding_id = call.encoding_id
+        GROUP BY call.run_id, call.encoding_id
+        UNION ALL
+        SELECT DISTINCT run_id, NULL, CAST(NULL AS INTEGER) FROM runs
+    ) AS encoding ON encoding.run_id = run.run_id
+),
+-- Tokens shared with an earlier context were judged there.
+judged AS (
+    SELECT
+        call.run_id, call.step, call.group_id, call.rollout_id, call.call_id,
+        coalesce(declared.policy_vocab_size, declared.vocab_size) AS vocab_size, declared.named_size,
+        id_faults(call.prompt_token_ids, coalesce(declared.policy_vocab_size, declared.vocab_size), declared.named_size,
+            coalesce(call.parent_prefix_len, 0)) AS in_prompt,
+        id_faults(call.output_token_ids, coalesce(declared.policy_vocab_size, declared.vocab_size), declared.named_size, 0) AS in_output
+    FROM declared
+    RIGHT JOIN (
+        SELECT
+            run_id, step, group_id, rollout_id, call_id, encoding_id, parent_prefix_len, prompt_token_ids, output_token_ids
+        FROM calls
+    ) AS call ON call.run_id = declared.run_id AND call.encoding_id IS NOT DISTINCT FROM declared.encoding_id
+),
+in_call AS (
+    SELECT run_id, step, group_id, rollout_id, call_id, vocab_size, named_size, 'prompt' AS position_in, unnest(in_prompt) AS fault
+    FROM judged WHERE cardinality(in_prompt) > 0
+    UNION ALL
+    SELECT run_id, step, group_id, rollout_id, call_id, vocab_size, named_size, 'output', unnest(in_output)
+    FROM judged WHERE cardinality(in_output) > 0
+),
+in_row AS (
+    SELECT run_id, step, rollout_id, build_id, row_index, vocab_size, unnest(faults) AS fault
+    FROM (
+        SELECT
+            row.run_id, row.step, row.rollout_id, row.build_id, row.row_index, smallest.vocab_size,
+            id_faults(row.token_ids, smallest.vocab_size, NULL, 0) AS faults
+        FROM smallest
+        RIGHT JOIN (
+            SELECT run_id, step, rollout_id, build_id, row_index, token_ids FROM samples
+            WHERE token_ids IS NOT NULL AND NOT coalesce(is_pad, false)
+        ) AS row ON row.run_id = smallest.run_id
+    )
+    WHERE cardinality(faults) > 0
+)
+SELECT
+    CASE fault['class'] WHEN 'outside' THEN 'rule' ELSE 'violation' END AS outcome,
+    run_id, step, group_id, rollout_id, call_id,
+    CAST(NULL AS VARCHAR) AS build_id,
+    CAST(NULL AS INTEGER) AS row_index,
+    fault['position'] AS position,
+    position_in,
+    fault['length'] AS length,
+    CASE fault['class']
+        WHEN 'negative' THEN 'ids from 0 on'
+        WHEN 'outside' THEN concat('ids below ', vocab_size)
+        ELSE concat('ids that the tokenizer names, below ', named_size)
+    END AS expected,
+    fault['observed'] AS observed,
+    concat('the ', position_in, ' of ', call_id, ' has from token ', fault['position'], ' on ', fault['observed'],
+        CASE fault['class']
+            WHEN 'negative' THEN ', which is no id'
+            WHEN 'outside' THEN concat(', outside the ', vocab_size, ' ids of the policy')
+            ELSE concat(', which the tokenizer of ', named_size, ' ids does not name: its text is lost')
+        END) AS message
+FROM in_call
+UNION ALL
+SELECT
+    CASE fault['class'] WHEN 'outside' THEN 'rule' ELSE 'violation' END,
+    run_id, step, NULL, rollout_id, NULL, build_id, row_index, fault['position'], 'row', fault['length'],
+    CASE fault['class'] WHEN 'negative' THEN 'ids from 0 on' ELSE concat('ids below ', vocab_size) END,
+    fault['observed'],
+    concat('the row has from token ', fault['position'], ' on ', fault['observed'],
+        CASE fault['class']
+            WHEN 'negative' THEN ', which is no id'
+            ELSE concat(', outside the ', vocab_size, ' ids of the run''s smallest model')
+        END)
+FROM in_row
+UNION ALL
+-- Ids that a client made fall back to 0 where they find none; an engine's 0 is a token like others.
+SELECT
+    'violation', run_id, step, group_id, rollout_id, call_id, NULL, NULL,
+    array_position(output_token_ids, 0) - 1, 'output', 1, 'a sampled id', '0',
+    concat('the output of ', call_id, ' was made from text and has id 0 at token ', array_position(output_token_ids, 0) - 1,
+        ': what a lookup gives that found nothing')
+FROM calls
+WHERE output_exactness = 'rendered' AND array_position(output_token_ids, 0) > 0
