@@ -131,17 +131,19 @@ async fn compare(
     // Only where they differ are rows held.
     let mut made = BTreeMap::new();
     rerun(at, &recorded, &mut |batch| cells(&canonical(batch)?, run, |key, cell| drop(made.insert(key, cell)))).await?;
-    let mut rows = Vec::new();
+    let (mut rows, mut seen) = (Vec::new(), BTreeSet::new());
     let mut stream = session.stream(&stored_rows(derivation)).await?;
     while let Some(batch) = stream.try_next().await? {
         cells(&canonical(&batch)?, run, |key, cell| {
-            let own = made.remove(&key);
-            if !own.as_ref().is_some_and(|own| own.is_near(&cell, tolerance)) {
-                rows.push(difference(derivation, &key, own.as_ref(), Some(&cell), tolerance));
+            let own = made.get(&key);
+            if !own.is_some_and(|own| own.is_near(&cell, tolerance)) {
+                rows.push(difference(derivation, &key, own, Some(&cell), tolerance));
             }
+            seen.insert(key);
         })?;
     }
-    rows.extend(made.iter().map(|(key, own)| difference(derivation, key, Some(own), None, tolerance)));
+    let unseen = made.iter().filter(|(key, _)| !seen.contains(*key));
+    rows.extend(unseen.map(|(key, own)| difference(derivation, key, Some(own), None, tolerance)));
     Ok(Compared::Rows(rows))
 }
 
