@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod audits;
 mod bad_input;
 mod bad_lake;
 mod both_forms;

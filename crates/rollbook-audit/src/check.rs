@@ -6,6 +6,7 @@
 //! -- @severity error                              error | warning | info
 //! -- @version 1                                   a new version examines everything again
 //! -- @outcome violation                           what a row without a column `outcome` means
+//! -- @scope rollout                               rollout | build | run (default): what must be seen to judge; see `since`
 //! -- @needs calls.output_len, runs.vocab_size     columns, and expectations of the run
 //! -- @examined                                    a query: run_id, examined (how many things were judged)
 //! --   SELECT run_id, count(*) AS examined FROM calls GROUP BY run_id
@@ -44,6 +45,31 @@ impl Outcome {
     }
 }
 
+/// What a check must see to judge one thing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scope {
+    /// One rollout's rows, or one build's, each by itself.
+    Rollout,
+    /// A build's rows, and anything of its run.
+    Build,
+    /// Anything in a run.
+    #[default]
+    Run,
+}
+
+impl Scope {
+    /// Reads the word.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        match text {
+            "rollout" => Some(Self::Rollout),
+            "build" => Some(Self::Build),
+            "run" => Some(Self::Run),
+            _ => None,
+        }
+    }
+}
+
 /// One check of the catalogue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Check {
@@ -59,6 +85,8 @@ pub struct Check {
     pub version: u32,
     /// What a row of its query means that does not say so itself.
     pub outcome: Outcome,
+    /// What it must see to judge one thing.
+    pub scope: Scope,
     /// Columns and expectations it reads.
     pub needs: Vec<String>,
     /// Its page: what it proves and what it cannot, false positives, the fix, an example.
@@ -84,6 +112,7 @@ impl Check {
             severity: prose("severity"),
             version: prose("version").parse().unwrap_or_default(),
             outcome: Outcome::parse(&prose("outcome")).unwrap_or(Outcome::Violation),
+            scope: Scope::parse(&prose("scope")).unwrap_or_default(),
             needs: prose("needs")
                 .split(',')
                 .map(|need| need.trim().to_owned())

@@ -43,17 +43,21 @@ pub async fn record(lake: &Lake, report: &mut Report) -> Result<Recorded> {
             sorted.chunks(8192).map(|chunk| finding_rows(&audit_id, chunk, now)).collect::<Result<_>>()?;
         changes.push(write(lake, "findings", &batches).await?);
     }
-    let head = lake.snapshot().await?;
-    let outcome = lake.commit(head, Intent::append("audit"), &mut Publication { changes }).await?;
-    let (n, warnings) = match outcome {
-        Published::Published { n, warnings } => (n, warnings),
-        Published::AlreadyIn { n } => (n, Vec::new()),
-        Published::Nothing => return Err(Error::corrupt("an audit published nothing")),
-    };
+    let (n, warnings) = publish(lake, Intent::append("audit"), changes).await?;
     for finding in &mut report.findings {
         finding.audit_id = Some(audit_id.clone());
     }
     Ok(Recorded { audit_id, n, warnings })
+}
+
+/// Publishes new rows; returns the snapshot that holds them, and what is left for the next writer to finish.
+pub(crate) async fn publish(lake: &Lake, intent: Intent, changes: Vec<Change>) -> Result<(u64, Vec<String>)> {
+    let head = lake.snapshot().await?;
+    match lake.commit(head, intent, &mut Publication { changes }).await? {
+        Published::Published { n, warnings } => Ok((n, warnings)),
+        Published::AlreadyIn { n } => Ok((n, Vec::new())),
+        Published::Nothing => Err(Error::corrupt("nothing was published")),
+    }
 }
 
 /// Nulls last, as files have them.
@@ -69,7 +73,8 @@ fn place(finding: &Finding) -> impl Ord + '_ {
     )
 }
 
-async fn write(lake: &Lake, name: &str, batches: &[RecordBatch]) -> Result<Change> {
+/// Uploads rows of a table.
+pub(crate) async fn write(lake: &Lake, name: &str, batches: &[RecordBatch]) -> Result<Change> {
     let mut writer = lake.writer(table(name)?);
     for batch in batches {
         writer.write(batch).await?;
@@ -77,7 +82,8 @@ async fn write(lake: &Lake, name: &str, batches: &[RecordBatch]) -> Result<Chang
     Ok(Change { table: name.to_owned(), add: writer.finish().await?, remove: Vec::new() })
 }
 
-fn table(name: &str) -> Result<&'static Table> {
+/// Finds a table of the schema.
+pub(crate) fn table(name: &str) -> Result<&'static Table> {
     rollbook_schema::table(name).ok_or_else(|| Error::corrupt(format!("the schema has no table {name}")))
 }
 
@@ -94,13 +100,15 @@ fn audit_row(audit_id: &str, report: &Report, now: i64) -> Result<RecordBatch> {
         })
         .collect();
     let text = |value: Option<&str>| Arc::new(StringArray::from(vec![value])) as ArrayRef;
-    let snapshot = i64::try_from(report.snapshot).unwrap_or(i64::MAX);
+    let long = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+    let snapshot = long(report.snapshot);
     batch(
         table("audits")?,
         1,
         BTreeMap::from([
             ("audit_id", text(Some(audit_id))),
             ("snapshot", Arc::new(Int64Array::from(vec![snapshot])) as ArrayRef),
+            ("since_snapshot", Arc::new(Int64Array::from(vec![report.since.map(long)])) as ArrayRef),
             ("run_id", text(report.run.as_deref())),
             ("checks", text(Some(&json!(versions).to_string()))),
             ("counts", text(Some(&json!(counts).to_string()))),
@@ -147,12 +155,13 @@ fn finding_rows(audit_id: &str, findings: &[&Finding], now: i64) -> Result<Recor
     )
 }
 
-fn times(micros: i64, rows: usize) -> ArrayRef {
+/// A column of one time.
+pub(crate) fn times(micros: i64, rows: usize) -> ArrayRef {
     Arc::new(TimestampMicrosecondArray::from(vec![micros; rows]).with_timezone("UTC"))
 }
 
 /// Puts columns into the table's order; those not given are null.
-fn batch(table: &Table, rows: usize, mut columns: BTreeMap<&str, ArrayRef>) -> Result<RecordBatch> {
+pub(crate) fn batch(table: &Table, rows: usize, mut columns: BTreeMap<&str, ArrayRef>) -> Result<RecordBatch> {
     let schema = table.physical();
     let arrays = schema
         .fields()

@@ -1,7 +1,9 @@
 //! Puts the checks' functions and tables into a session.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use datafusion::logical_expr::Expr;
 use rollbook_lake::Snapshot;
 use rollbook_query::{Result, Session};
 
@@ -21,7 +23,16 @@ pub fn register(session: &Session) -> Result<()> {
 
 /// Opens a session for checks: the helper tables that they name are made once for all of them.
 pub(crate) async fn session_for_checks(session: &Session, snapshot: Snapshot) -> Result<Session> {
-    let own = Session::at(session.lake(), snapshot, session.options().clone()).await?;
+    session_for_checks_within(session, snapshot, BTreeMap::new()).await
+}
+
+/// The same, reading of some tables only the rows for which a condition holds.
+pub(crate) async fn session_for_checks_within(
+    session: &Session,
+    snapshot: Snapshot,
+    within: BTreeMap<&'static str, Expr>,
+) -> Result<Session> {
+    let own = Session::at_within(session.lake(), snapshot, session.options().clone(), within).await?;
     register_for(&own, Origin::of(&own), Form::Shared)?;
     Ok(own)
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::check::Outcome;
+use crate::check::{Check, Outcome};
 
 /// One finding; its fields are the columns of `findings`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -79,6 +79,11 @@ pub struct Count {
 }
 
 impl Count {
+    /// A count of nothing.
+    pub(crate) fn of(check: &Check) -> Self {
+        Self { check: check.code, version: check.version, violation: 0, rule: 0, undeclared: 0, examined: 0 }
+    }
+
     /// Returns how many findings there are.
     pub fn found(&self) -> u64 {
         self.violation + self.rule + self.undeclared
@@ -94,7 +99,7 @@ impl Count {
 }
 
 /// What an audit found.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
     /// Snapshot that was examined.
     pub snapshot: u64,
@@ -102,6 +107,9 @@ pub struct Report {
     pub checks: Vec<Count>,
     /// The findings by check; of a check with very many, the first.
     pub findings: Vec<Finding>,
+    /// Snapshot after which it looked; none where some check looked at everything.
+    #[serde(skip)]
+    pub since: Option<u64>,
     /// Run it was restricted to.
     #[serde(skip)]
     pub run: Option<String>,

@@ -8,10 +8,11 @@ use futures::TryStreamExt;
 use rollbook_query::{Error, Result, Session};
 
 use crate::catalog::{checks, matching};
-use crate::check::{Check, Outcome};
+use crate::check::{Check, Outcome, Scope};
 use crate::prepare::{Prepared, only_run, prepare};
 use crate::register::session_for_checks;
 use crate::report::{Count, Finding, Report};
+use crate::since::{Since, Touched, bases, session_within, without_known};
 
 /// Findings of one check that a report keeps; the rest is counted.
 pub const FINDINGS_KEPT: usize = 100_000;
@@ -23,6 +24,8 @@ pub struct AuditOptions {
     pub checks: Vec<String>,
     /// Run to which it is restricted; none = all runs.
     pub run: Option<String>,
+    /// Where it starts.
+    pub since: Since,
 }
 
 /// Runs checks over a session's snapshot.
@@ -35,26 +38,75 @@ pub async fn audit(session: &Session, options: &AuditOptions) -> Result<Report> 
     if let Some(run) = &options.run {
         verify_run(session, run).await?;
     }
-    // No file holds two runs, so the run's files are the run.
-    let snapshot = match &options.run {
-        Some(run) => session.snapshot().only(|_, file| {
-            file.run_id
-                .as_ref()
-                .is_none_or(|(first, last)| first.as_str() <= run.as_str() && run.as_str() <= last.as_str())
-        }),
-        None => session.snapshot().clone(),
+    let head = match &options.run {
+        // No file holds two runs, so the run's files are the run.
+        Some(run) => {
+            let part = session.snapshot().only(|_, file| {
+                let range = file.run_id.as_ref();
+                range.is_none_or(|(first, last)| first.as_str() <= run.as_str() && run.as_str() <= last.as_str())
+            });
+            Session::at(session.lake(), part, session.options().clone()).await?
+        }
+        None => session.clone(),
     };
-    let own = session_for_checks(session, snapshot).await?;
-    let prepared = prepare(&own, &chosen, options.run.as_deref()).await?;
-    let mut report =
-        Report { snapshot: own.snapshot().n, checks: Vec::new(), findings: Vec::new(), run: options.run.clone() };
-    // One after the other: what each may hold of the session's memory shrinks with every operator that is there.
-    for prepared in prepared {
-        let (count, findings) = answer(&own, &prepared).await?;
-        report.checks.push(count);
-        report.findings.extend(findings);
+    let bases = bases(session, &chosen, options.since, options.run.as_deref()).await?;
+    let since = bases.keys().next().copied().flatten();
+    let mut answers = Vec::new();
+    for (since, checks) in bases {
+        match since {
+            None => {
+                let own = session_for_checks(&head, head.snapshot().clone()).await?;
+                answers.extend(answer_all(&own, &checks, options.run.as_deref()).await?);
+            }
+            Some(since) => answers.extend(answer_new(session, &head, since, &checks, options.run.as_deref()).await?),
+        }
     }
-    Ok(report)
+    let place = |code: &str| chosen.iter().position(|check| check.code == code);
+    answers.sort_by_key(|(count, _)| place(count.check));
+    let (checks, findings): (Vec<Count>, Vec<Vec<Finding>>) = answers.into_iter().unzip();
+    let findings = findings.into_iter().flatten().collect();
+    Ok(Report { snapshot: session.snapshot().n, checks, findings, since, run: options.run.clone() })
+}
+
+/// Answers checks about what came after a snapshot.
+async fn answer_new(
+    session: &Session,
+    head: &Session,
+    since: u64,
+    checks: &[&'static Check],
+    run: Option<&str>,
+) -> Result<Vec<(Count, Vec<Finding>)>> {
+    let touched = Touched::find(head, since).await?;
+    if touched.is_empty() {
+        return Ok(checks.iter().map(|check| (Count::of(check), Vec::new())).collect());
+    }
+    let mut answers = Vec::new();
+    for scope in [Scope::Rollout, Scope::Build, Scope::Run] {
+        let checks: Vec<&'static Check> = checks.iter().copied().filter(|check| check.scope == scope).collect();
+        if checks.is_empty() {
+            continue;
+        }
+        let own = session_within(head, &touched, scope).await?;
+        for (mut count, mut findings) in answer_all(&own, &checks, run).await? {
+            without_known(session, &mut count, &mut findings).await?;
+            answers.push((count, findings));
+        }
+    }
+    Ok(answers)
+}
+
+/// Answers checks over a session, which tells what they see.
+async fn answer_all(
+    session: &Session,
+    checks: &[&'static Check],
+    run: Option<&str>,
+) -> Result<Vec<(Count, Vec<Finding>)>> {
+    let mut answers = Vec::with_capacity(checks.len());
+    // One after the other: what each may hold of the session's memory shrinks with every operator that is there.
+    for prepared in prepare(session, checks, run).await? {
+        answers.push(answer(session, &prepared).await?);
+    }
+    Ok(answers)
 }
 
 fn chosen(patterns: &[String]) -> Result<Vec<&'static Check>> {
@@ -115,9 +167,7 @@ struct Found {
 
 impl Found {
     fn new(check: &'static Check) -> Self {
-        let count =
-            Count { check: check.code, version: check.version, violation: 0, rule: 0, undeclared: 0, examined: 0 };
-        Self { check, count, kept: Vec::new() }
+        Self { check, count: Count::of(check), kept: Vec::new() }
     }
 
     async fn add_all(&mut self, session: &Session, plan: &LogicalPlan) -> Result<()> {

@@ -1,6 +1,7 @@
 //! Whole lakes: every known fault is found and nothing else, and a real run has just the faults it is known for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,11 +10,15 @@ use rollbook_query::ingest::{IngestOptions, import};
 use rollbook_query::recipe::{DeriveOptions, find_recipe, run_credit, run_reward};
 use rollbook_query::{Session, SessionOptions};
 use rollbook_testing::calculator_run;
-use rollbook_testing::faults::{self, Side};
+use rollbook_testing::faults::{self, Case, Side};
+use rstest::rstest;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{AuditOptions, Outcome, Report, audit, record, register};
+use crate::{
+    AuditOptions, Finding, Outcome, Report, RuleChanges, Since, audit, lift, quarantine, quarantined, record, register,
+    rules, set_rules,
+};
 
 async fn lake(folder: &Path) -> Lake {
     let options =
@@ -98,7 +103,8 @@ async fn the_real_run_has_the_faults_it_is_known_for() {
 async fn a_report_is_recorded_in_one_commit_and_read_by_sql() {
     let (_scratch, lake) = calculator().await;
     let before = session(&lake).await;
-    let options = AuditOptions { checks: vec!["token/logprob*".to_owned(), "pack/once".to_owned()], run: None };
+    let options =
+        AuditOptions { checks: vec!["token/logprob*".to_owned(), "pack/once".to_owned()], ..AuditOptions::default() };
     let mut report = audit(&before, &options).await.unwrap();
     let recorded = record(&lake, &mut report).await.unwrap();
     assert_eq!(recorded.n, before.snapshot().n + 1);
@@ -119,11 +125,15 @@ async fn a_check_is_a_table_and_a_report_the_designed_object() {
     register(&session).unwrap();
     let rows = session.collect("SELECT call_id FROM audit('token/prefix') WHERE outcome = 'violation'").await.unwrap();
     assert_eq!(rows.iter().map(arrow::array::RecordBatch::num_rows).sum::<usize>(), 14);
-    let options = AuditOptions { checks: vec!["rollout/*".to_owned()], run: Some("no such run".to_owned()) };
+    let options = AuditOptions {
+        checks: vec!["rollout/*".to_owned()],
+        run: Some("no such run".to_owned()),
+        ..AuditOptions::default()
+    };
     assert!(audit(&session, &options).await.unwrap_err().to_string().contains("no such run"));
-    let options = AuditOptions { checks: vec!["nothing/*".to_owned()], run: None };
+    let options = AuditOptions { checks: vec!["nothing/*".to_owned()], ..AuditOptions::default() };
     assert!(audit(&session, &options).await.unwrap_err().to_string().contains("token/prefix"));
-    let options = AuditOptions { checks: vec!["pack/*".to_owned()], run: None };
+    let options = AuditOptions { checks: vec!["pack/*".to_owned()], ..AuditOptions::default() };
     let report = serde_json::to_value(audit(&session, &options).await.unwrap()).unwrap();
     let keys: Vec<&String> = report.as_object().unwrap().keys().collect();
     assert_eq!(keys, ["snapshot", "checks", "findings"]);
@@ -139,7 +149,7 @@ async fn a_changed_row_of_a_derivation_is_found_by_running_its_recipe_again() {
     let options = DeriveOptions::default();
     let reward = run_reward(&session(&lake).await, &recipe("verifier_value"), &options).await.unwrap();
     let credit = run_credit(&session(&lake).await, &recipe("grpo"), &reward.name, &options).await.unwrap();
-    let derive = AuditOptions { checks: vec!["score/derive".to_owned()], run: None };
+    let derive = AuditOptions { checks: vec!["score/derive".to_owned()], ..AuditOptions::default() };
     let clean = audit(&session(&lake).await, &derive).await.unwrap();
     assert_eq!((clean.findings.len(), clean.checks[0].examined), (0, 768), "{:#?}", clean.findings);
 
@@ -157,4 +167,151 @@ async fn a_changed_row_of_a_derivation_is_found_by_running_its_recipe_again() {
     let found: Vec<_> = report.findings.iter().map(|one| (one.outcome, one.rollout_id.as_deref())).collect();
     assert_eq!(found, [(Outcome::Violation, Some(rollout))], "{:#?}", report.findings);
     assert_eq!(report.findings[0].derivation_id.as_deref(), Some(credit.derivation_id.as_str()));
+}
+
+/// A sequence of numbers that looks random and is always the same.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).unwrap() % limit
+    }
+}
+
+/// Deals the rows of a folder to so many folders, as they would arrive over time.
+fn deal(folder: &Path, parts: usize, numbers: &mut Numbers) -> Vec<PathBuf> {
+    let folders: Vec<PathBuf> = (0..parts).map(|part| folder.join(part.to_string())).collect();
+    folders.iter().for_each(|folder| fs::create_dir(folder).unwrap());
+    let mut files: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    for file in files.iter().filter(|file| file.is_file()) {
+        let mut texts = vec![String::new(); parts];
+        for row in fs::read_to_string(file).unwrap().lines() {
+            texts[numbers.below(parts)] += &format!("{row}\n");
+        }
+        for (folder, text) in folders.iter().zip(texts).filter(|(_, text)| !text.is_empty()) {
+            fs::write(folder.join(file.file_name().unwrap()), text).unwrap();
+        }
+    }
+    folders
+}
+
+/// What makes two findings one, whatever else arrived between them.
+fn place_of(finding: &Finding) -> String {
+    format!(
+        "{} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?}",
+        finding.check,
+        finding.outcome,
+        finding.run_id,
+        finding.group_id,
+        finding.rollout_id,
+        finding.call_id,
+        finding.build_id,
+        finding.row_index,
+        finding.position
+    )
+}
+
+/// The oracle is the audit of everything: whatever it finds, some audit of what was new had found, and the last of those
+/// finds nothing else.
+#[rstest]
+#[case(1)]
+#[case(2)]
+#[case(3)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn audits_of_what_is_new_add_up_to_the_audit_of_everything(#[case] seed: u64) {
+    let mut numbers = Numbers(seed);
+    let cases = faults::cases().unwrap();
+    let picked: Vec<_> = (0..10).map(|_| cases[numbers.below(cases.len())].clone()).collect();
+    let scratch = tempfile::tempdir().unwrap();
+    let rows = scratch.path().join("rows");
+    fs::create_dir(&rows).unwrap();
+    faults::gather(&picked, &rows).unwrap();
+    let lake = lake(scratch.path()).await;
+    let options = AuditOptions { since: Since::Last, ..AuditOptions::default() };
+    let mut found = BTreeSet::new();
+    let mut last = Report::default();
+    for folder in deal(&rows, 3, &mut numbers) {
+        add(&lake, folder).await;
+        last = audit(&session(&lake).await, &options).await.unwrap();
+        found.extend(last.findings.iter().map(place_of));
+        record(&lake, &mut last).await.unwrap();
+    }
+    let everything = audit(&session(&lake).await, &AuditOptions::default()).await.unwrap();
+    let judged = |report: &Report| -> BTreeSet<String> {
+        report.findings.iter().filter(|finding| finding.outcome > Outcome::Undeclared).map(place_of).collect()
+    };
+    let everything = judged(&everything);
+    let missed: Vec<&String> = everything.difference(&found).collect();
+    assert!(missed.is_empty(), "seed {seed}, cases {:?}: {missed:#?}", names(&picked));
+    let wrong: Vec<String> = judged(&last).difference(&everything).cloned().collect();
+    assert!(wrong.is_empty(), "seed {seed}, cases {:?}: {wrong:#?}", names(&picked));
+    let again = audit(&session(&lake).await, &options).await.unwrap();
+    assert!(again.checks.iter().all(|count| count.found() == 0 && count.examined == 0), "{:#?}", again.findings);
+}
+
+fn names(cases: &[Case]) -> Vec<&str> {
+    cases.iter().map(|case| case.name.as_str()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn expectations_are_set_unset_and_explained() {
+    let (_scratch, lake) = calculator().await;
+    let before = session(&lake).await;
+    let runs = before.collect("SELECT run_id FROM runs").await.unwrap();
+    let run_id = arrow::array::AsArray::as_string::<i32>(runs[0].column(0)).value(0).to_owned();
+    assert!(rules(&before, "no such run").await.unwrap_err().to_string().contains(&run_id));
+    let wrong = |name: &str, value: &str| RuleChanges { set: vec![(name.to_owned(), value.to_owned())], unset: vec![] };
+    for (changes, said) in [
+        (wrong("max_stale", "3"), "max_staleness"),
+        (wrong("max_staleness", "three"), "a whole number"),
+        (wrong("objective_unit", "tokens"), "rollout"),
+        (wrong("credit_rule.singleton", "some"), "number"),
+        (wrong("allow_policy_mix", "yes"), "true or false"),
+    ] {
+        let error = set_rules(&before, &run_id, &changes).await.unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+    }
+    assert_eq!(lake.snapshot().await.unwrap().n, before.snapshot().n);
+    let set =
+        [("max_staleness", "3"), ("eos_token_ids", "[1, 2]"), ("credit_rule.eps", "1e-6"), ("objective_unit", "token")];
+    let set = set.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    let changes = RuleChanges { set, unset: vec!["expected_group_size".to_owned()] };
+    let n = set_rules(&before, &run_id, &changes).await.unwrap();
+    assert_eq!(n, Some(before.snapshot().n + 1));
+    let after = session(&lake).await;
+    let declared = rules(&after, &run_id).await.unwrap();
+    let value = |name: &str| declared.iter().find(|rule| rule.name == name).unwrap().value.clone();
+    assert_eq!(value("max_staleness"), serde_json::json!(3));
+    assert_eq!(value("eos_token_ids"), serde_json::json!([1, 2]));
+    assert_eq!(value("credit_rule.eps"), serde_json::json!(1e-6));
+    assert_eq!(value("expected_group_size"), Value::Null);
+    let unit = declared.iter().find(|rule| rule.name == "objective_unit").unwrap();
+    assert!(unit.checks.contains(&"pack/weight"), "{unit:?}");
+    // The same once more is no change.
+    assert_eq!(set_rules(&after, &run_id, &changes).await.unwrap(), None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_findings_name_is_quarantined_once_and_lifted() {
+    let (_scratch, lake) = calculator().await;
+    let before = session(&lake).await;
+    let options = AuditOptions { checks: vec!["token/prefix".to_owned()], ..AuditOptions::default() };
+    let mut report = audit(&before, &options).await.unwrap();
+    record(&lake, &mut report).await.unwrap();
+    let things = quarantine(&before, &report, Outcome::Violation).await.unwrap();
+    let calls: BTreeSet<_> = report.findings.iter().map(|finding| finding.call_id.clone()).collect();
+    assert_eq!(things.iter().map(|thing| thing.call_id.clone()).collect::<BTreeSet<_>>(), calls);
+    assert!(things.iter().all(|thing| thing.level == "call" && thing.audit_id == report.findings[0].audit_id));
+    // A second audit finds the same, and they stand already.
+    assert!(quarantine(&before, &report, Outcome::Violation).await.unwrap().is_empty());
+    let standing = quarantined(&session(&lake).await, None).await.unwrap();
+    assert_eq!(standing.len(), things.len());
+    assert!(lift(&before, &["nothing".to_owned()]).await.is_err());
+    let one = standing[0].quarantine_id.clone();
+    assert_eq!(lift(&before, std::slice::from_ref(&one)).await.unwrap().len(), 1);
+    let left = quarantined(&session(&lake).await, None).await.unwrap();
+    assert_eq!(left.len(), things.len() - 1);
+    assert!(left.iter().all(|thing| thing.quarantine_id != one));
 }

@@ -17,6 +17,7 @@ mod fixture;
 mod grouped;
 pub mod ingest;
 mod provider;
+pub mod quarantine;
 pub mod recipe;
 mod row_digest;
 mod session;

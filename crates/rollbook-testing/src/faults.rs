@@ -142,6 +142,33 @@ impl Case {
         self.has_good.then(|| self.folder.join("good"))
     }
 
+    /// The checks that must fire on the bad side.
+    pub fn checks(&self) -> impl Iterator<Item = &str> {
+        self.expected.iter().filter_map(|item| item.get("check").and_then(Value::as_str))
+    }
+
+    /// Where they must fire, the first few.
+    pub fn places(&self) -> String {
+        const KEYS: [&str; 7] =
+            ["group_id", "rollout_id", "call_id", "build_id", "row_index", "position", "derivation_id"];
+        let place = |item: &Map<String, Value>| {
+            let part = |key: &&str| {
+                let value = item.get(*key)?;
+                let name = key.trim_end_matches("_id").trim_end_matches("_index");
+                Some(format!("{name} {}", value.as_str().map_or_else(|| value.to_string(), str::to_owned)))
+            };
+            KEYS.iter().filter_map(part).collect::<Vec<_>>().join(" ")
+        };
+        let mut places: Vec<String> = self.expected.iter().map(place).filter(|place| !place.is_empty()).collect();
+        places.dedup();
+        let more = places.len().saturating_sub(3);
+        places.truncate(3);
+        if more > 0 {
+            places.push(format!("{more} more"));
+        }
+        places.join("; ")
+    }
+
     /// Whether anything must be found on the bad side.
     pub fn fires(&self) -> bool {
         !self.expected.is_empty()

@@ -6,6 +6,7 @@ pub mod calculator_run;
 pub mod checksum;
 mod error;
 pub mod faults;
+pub mod faults_page;
 pub mod generate;
 pub mod http_stub;
 pub mod s3;

@@ -156,7 +156,7 @@ impl Origin {
 }
 
 /// A text as an SQL literal.
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 

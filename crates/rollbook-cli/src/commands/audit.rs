@@ -3,10 +3,9 @@
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use rollbook_audit::{AuditOptions, Count, Finding, Outcome, Report, record};
+use rollbook_audit::{AuditOptions, Count, ErrorKind, Finding, Outcome, Report, Since, junit, quarantine, record};
 
-use super::schema::TextFormat;
-use crate::error::Result;
+use crate::error::{CommandError, Result};
 use crate::lake::ReadArgs;
 use crate::output::{line, note, plain, small_table};
 
@@ -27,14 +26,39 @@ enum FailOn {
 }
 
 impl FailOn {
-    fn is_reached(self, worst: Option<Outcome>) -> bool {
-        let least = match self {
-            Self::Violation => Outcome::Violation,
-            Self::Rule => Outcome::Rule,
-            Self::Undeclared => Outcome::Undeclared,
-            Self::Never => return false,
-        };
-        worst.is_some_and(|worst| worst >= least)
+    /// The mildest outcome that fails; none does under `never`.
+    fn least(self) -> Option<Outcome> {
+        match self {
+            Self::Violation => Some(Outcome::Violation),
+            Self::Rule => Some(Outcome::Rule),
+            Self::Undeclared => Some(Outcome::Undeclared),
+            Self::Never => None,
+        }
+    }
+
+    fn is_reached(self, outcome: Outcome) -> bool {
+        self.least().is_some_and(|least| outcome >= least)
+    }
+}
+
+/// How a report is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ReportFormat {
+    /// Aligned columns and the first findings
+    Table,
+    /// One JSON object
+    Json,
+    /// JUnit XML: a check is a test case, a finding at or above --fail-on a failure
+    Junit,
+}
+
+/// Reads `last` or the number of a snapshot.
+fn since(text: &str) -> Result<Since, String> {
+    match text {
+        "last" => Ok(Since::Last),
+        number => {
+            number.parse().map(Since::Snapshot).map_err(|_| format!("{number} is neither last nor a snapshot's number"))
+        }
     }
 }
 
@@ -44,6 +68,8 @@ impl FailOn {
   rollbook audit --lake my-lake
   rollbook audit --lake my-lake --check 'token/*' --check pack/weight --run run-7
   rollbook audit --lake my-lake --fail-on rule --format json > report.json
+  rollbook audit --lake my-lake --since last     what came after the last recorded audit, as a scheduled job runs it
+  rollbook audit --lake my-lake --quarantine     and leave what the findings name out of builds and exports
   rollbook checks token/prefix                   what a check means, and what to do about its findings
 
 A violation: the record contradicts itself. A rule: an expectation that the run declares is broken. Undeclared: it cannot
@@ -58,26 +84,34 @@ pub(crate) struct Arguments {
     /// Run to check; all of them when left out
     #[arg(long, value_name = "ID")]
     run: Option<String>,
+    /// Examine only what came after a snapshot, or after the last recorded audit of the same checks
+    #[arg(long, value_name = "SNAPSHOT|last", value_parser = since)]
+    since: Option<Since>,
     /// Mildest finding that makes the exit status 1
     #[arg(long, value_enum, default_value_t = FailOn::Violation)]
     fail_on: FailOn,
     /// How the report is printed
-    #[arg(long, value_enum, default_value_t = TextFormat::Table)]
-    format: TextFormat,
+    #[arg(long, value_enum, default_value_t = ReportFormat::Table)]
+    format: ReportFormat,
     /// Leave the tables audits and findings as they are
     #[arg(long)]
     no_record: bool,
+    /// Quarantine what the findings at or above --fail-on name: builds and exports leave it out
+    #[arg(long, conflicts_with = "no_record")]
+    quarantine: bool,
 }
 
 /// Runs the audit.
 pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode> {
     let session = arguments.read.session().await?;
-    let options = AuditOptions { checks: arguments.checks, run: arguments.run };
+    let since = arguments.since.unwrap_or_default();
+    let options = AuditOptions { checks: arguments.checks, run: arguments.run, since };
     let mut report = rollbook_audit::audit(&session, &options).await?;
     let recorded = if arguments.no_record { None } else { Some(record(session.lake(), &mut report).await) };
     match arguments.format {
-        TextFormat::Table => show(&report)?,
-        TextFormat::Json => line(&serde_json::to_string(&report)?)?,
+        ReportFormat::Table => show(&report)?,
+        ReportFormat::Json => line(&serde_json::to_string(&report)?)?,
+        ReportFormat::Junit => line(junit(&report, |outcome| arguments.fail_on.is_reached(outcome)).trim_end())?,
     }
     for (check, left) in report.left_out() {
         note(&format!("{check}: {left} more findings were counted and not kept; audit one run, or fewer checks"));
@@ -88,10 +122,20 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode> {
             recorded.warnings.iter().for_each(|warning| note(&format!("warning: {warning}")));
         }
         // A lake that may only be read is audited all the same.
-        Some(Err(error)) => note(&format!("warning: the findings were not recorded: {error}")),
+        Some(Err(error)) if error.kind() == ErrorKind::Denied && !arguments.quarantine => {
+            note(&format!("warning: the findings were not recorded: {error}"));
+        }
+        Some(Err(error)) => {
+            return Err(CommandError::from(error).hint("the findings above stand; they are not recorded"));
+        }
         None => {}
     }
-    Ok(ExitCode::from(u8::from(arguments.fail_on.is_reached(report.worst()))))
+    if arguments.quarantine {
+        let least = arguments.fail_on.least().unwrap_or(Outcome::Violation);
+        let things = quarantine(&session, &report, least).await?;
+        note(&format!("{} rollouts, calls and rows are newly quarantined: rollbook quarantine list", things.len()));
+    }
+    Ok(ExitCode::from(u8::from(report.worst().is_some_and(|worst| arguments.fail_on.is_reached(worst)))))
 }
 
 fn show(report: &Report) -> Result<()> {

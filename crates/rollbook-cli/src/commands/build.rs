@@ -58,6 +58,9 @@ pub(crate) struct Arguments {
     /// Also train on tokens whose ids or logprobs were given without saying where from
     #[arg(long)]
     accept_assumed: bool,
+    /// Also train on what is quarantined
+    #[arg(long)]
+    include_quarantined: bool,
     /// A parameter of the recipe, as name=value or name=value,value
     #[arg(long = "param", value_name = "NAME=VALUE")]
     parameters: Vec<String>,
@@ -80,6 +83,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode> {
         options.run.clone_from(&arguments.run);
         options.objective = objective;
         options.accept_assumed = arguments.accept_assumed;
+        options.include_quarantined = arguments.include_quarantined;
         options.parameters.clone_from(&run.parameters);
         let derived = run_build(&session, &recipe, &arguments.credit, &options).await?;
         results.push((run, derived));

@@ -7,7 +7,7 @@ use rollbook_query::export::{self, ExportOptions};
 
 use crate::error::Result;
 use crate::lake::{ReadArgs, options};
-use crate::output::{line, plain};
+use crate::output::{line, note, plain};
 
 /// Form of the sample files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -39,6 +39,9 @@ pub(crate) struct Arguments {
     /// Export a build that accepted tokens whose source was only assumed
     #[arg(long)]
     accept_assumed: bool,
+    /// Export rows although they are quarantined
+    #[arg(long)]
+    include_quarantined: bool,
 }
 
 /// Writes the export.
@@ -50,6 +53,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode> {
     };
     let mut chosen = ExportOptions::new(format);
     chosen.accept_assumed = arguments.accept_assumed;
+    chosen.include_quarantined = arguments.include_quarantined;
     chosen.env = options().env;
     let manifest = export::export(&session, &arguments.build, &arguments.dest, &chosen).await?;
     line(&format!(
@@ -60,6 +64,9 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode> {
         manifest.files.len(),
         plain(&arguments.dest)
     ))?;
+    if manifest.rows_quarantined > 0 {
+        note(&format!("{} quarantined rows were left out", manifest.rows_quarantined));
+    }
     line(&format!("  manifest.json: build {}, snapshot {}", manifest.build_id, manifest.snapshot))?;
     Ok(ExitCode::SUCCESS)
 }

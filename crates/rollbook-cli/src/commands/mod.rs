@@ -12,9 +12,11 @@ mod functions;
 mod history;
 mod import;
 mod init;
+mod quarantine;
 mod quickstart;
 mod recipes;
 mod reward;
+mod rules;
 mod schema;
 mod sql;
 mod status;
@@ -40,6 +42,10 @@ pub(crate) enum Command {
     Sql(sql::Arguments),
     /// Check the lake's records and say where they contradict themselves
     Audit(audit::Arguments),
+    /// Show and set what a run is expected to be, and which checks that switches on
+    Rules(rules::Arguments),
+    /// Show and lift what builds and exports leave out
+    Quarantine(quarantine::Arguments),
     /// Run a reward recipe over stored scores
     Reward(reward::Arguments),
     /// Run a credit recipe over a reward
@@ -79,6 +85,8 @@ impl Command {
             Self::Import(arguments) => import::run(arguments).await,
             Self::Sql(arguments) => sql::run(arguments).await,
             Self::Audit(arguments) => audit::run(arguments).await,
+            Self::Rules(arguments) => rules::run(arguments).await,
+            Self::Quarantine(arguments) => quarantine::run(arguments).await,
             Self::Reward(arguments) => reward::run(arguments).await,
             Self::Credit(arguments) => credit::run(arguments).await,
             Self::Build(arguments) => build::run(arguments).await,

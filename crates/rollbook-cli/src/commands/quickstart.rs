@@ -11,10 +11,12 @@ use crate::output::line;
 
 /// Walk the whole way on a small real run: import, audit, reward, credit, build, export
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Makes quickstart-data, quickstart-lake and quickstart-export in this folder and prints each command before it runs.
-The run is real: 384 rollouts of a small open model with a calculator and a guessing game, exact tokens and logprobs."
-)]
+#[command(after_help = "Examples:
+  rollbook quickstart
+  rollbook quickstart --dir /tmp/walk
+
+Makes quickstart-data, quickstart-lake and quickstart-export in this folder and prints each command before it runs.
+The run is real: 384 rollouts of a small open model with a calculator and a guessing game, exact tokens and logprobs.")]
 pub(crate) struct Arguments {
     /// Folder to work in
     #[arg(long, default_value = ".", value_name = "DIR")]

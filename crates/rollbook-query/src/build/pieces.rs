@@ -16,6 +16,7 @@ use crate::build::objective::TrainedTokens;
 use crate::build::plan::Plan;
 use crate::build::verdict::{CallColumns, CallVerdict, Reason, Run, column, list};
 use crate::error::{Error, Result};
+use crate::quarantine::Quarantine;
 use crate::recipe::{list_of, table, table_batch, times};
 
 /// What assembly needs of a planned call; `number` is its place in the plan and so in the sorted order.
@@ -45,6 +46,7 @@ pub(super) struct Pass<'a> {
     pub(super) doubled: &'a HashSet<u128>,
     /// Rollouts that are not for training.
     pub(super) skipped: &'a HashSet<u128>,
+    pub(super) quarantine: &'a Quarantine,
     pub(super) accept_assumed: bool,
     pub(super) trained: TrainedTokens,
     /// Tokens left out, by reason.
@@ -80,6 +82,9 @@ impl Pass<'_> {
                     )));
                 }
                 verdict = verdict.with_gaps(gaps, self.credits.missing(rollout));
+            }
+            if self.quarantine.has_call(rollout, call) {
+                verdict = CallVerdict::quarantined();
             }
             let runs = calls.verdicts(row, self.accept_assumed, verdict);
             self.count(&runs);

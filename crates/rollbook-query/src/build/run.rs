@@ -19,6 +19,7 @@ use crate::build::token_values::TokenValues;
 use crate::build::{Objective, Unit, facts, key_of, verdict};
 use crate::error::{Error, Result};
 use crate::external_sort::ExternalSort;
+use crate::quarantine::Quarantine;
 use crate::recipe::{
     Bindings, ContentDigest, Derivation, Derived, Kind, OutputColumn, Part, Publication, Purposes, Recipe, Scope,
     Upstream, bind, functions_used, make_checks, new_id, output_of, plan_query, quoted, table, table_batch,
@@ -39,6 +40,8 @@ pub struct BuildOptions {
     pub objective: Objective,
     /// Whether tokens count whose source did not say where they come from.
     pub accept_assumed: bool,
+    /// Whether calls train although they are quarantined.
+    pub include_quarantined: bool,
     /// Values of the recipe's own parameters, as text.
     pub parameters: BTreeMap<String, String>,
 }
@@ -52,6 +55,7 @@ impl BuildOptions {
             max_tokens,
             objective: Objective::rollout(),
             accept_assumed: false,
+            include_quarantined: false,
             parameters: BTreeMap::new(),
         }
     }
@@ -96,6 +100,7 @@ struct Build<'a> {
     session: &'a Session,
     recipe: &'a Recipe,
     options: &'a BuildOptions,
+    quarantine: Quarantine,
     bindings: Bindings,
     run: String,
     id: String,
@@ -145,11 +150,14 @@ impl<'a> Build<'a> {
         bindings.set("objective_constant", ScalarValue::Float64(options.objective.constant()));
         let run = run_of(session, options.run.as_deref()).await?;
         let upstream = Upstream::find(session, "credits", credit, Some(&run)).await?;
+        let quarantine =
+            if options.include_quarantined { Quarantine::default() } else { Quarantine::of_run(session, &run).await? };
         let scope = Scope::new(session, Some(&run)).await?.with_upstream("credit", &upstream, Purposes::Train)?;
+        let scope = scope.without(&quarantine)?;
         let mut derivation = Derivation::start(session, recipe, options.name.as_deref(), Some(&run));
         derivation.upstream_ids.clone_from(&upstream.derivation_ids);
         let id = new_id("build", derivation.created_at);
-        Ok((Self { session, recipe, options, bindings, run, id, derivation }, scope, upstream))
+        Ok((Self { session, recipe, options, quarantine, bindings, run, id, derivation }, scope, upstream))
     }
 
     async fn run(mut self, scope: &Scope, upstream: &Upstream) -> Result<Derived> {
@@ -167,6 +175,7 @@ impl<'a> Build<'a> {
             credits: &credits,
             doubled: &doubled,
             skipped: &skipped,
+            quarantine: &self.quarantine,
             accept_assumed: self.options.accept_assumed,
             trained: TrainedTokens::new(self.options.objective, self.groups(&plan).await?),
             excluded: BTreeMap::new(),

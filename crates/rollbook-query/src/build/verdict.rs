@@ -30,6 +30,8 @@ pub(super) enum Reason {
     DoubledId,
     /// The plan leaves the call out.
     NotPlanned,
+    /// The call or its rollout is quarantined.
+    Quarantined,
 }
 
 impl Reason {
@@ -46,6 +48,7 @@ impl Reason {
             }
             Self::DoubledId => "doubled_id",
             Self::NotPlanned => "not_planned",
+            Self::Quarantined => "quarantined",
         }
     }
 }
@@ -214,6 +217,11 @@ pub(super) struct CallVerdict<'a> {
 }
 
 impl<'a> CallVerdict<'a> {
+    /// A call that is quarantined.
+    pub(super) fn quarantined() -> Self {
+        Self { reason: Some(Reason::Quarantined), gaps: &[], no_value: None }
+    }
+
     /// Combines the call's credit, its id and its place in the plan, in the order of the reasons.
     pub(super) fn new(no_credit: Option<Reason>, is_doubled: bool, is_planned: bool) -> Self {
         let doubled = is_doubled.then_some(Reason::DoubledId);

@@ -36,6 +36,9 @@ pub struct Manifest {
     pub format: String,
     /// Rows of all files.
     pub rows: u64,
+    /// Rows of the build that were left out because they are quarantined.
+    #[serde(default)]
+    pub rows_quarantined: u64,
     /// Tokens of all rows.
     pub tokens: u64,
     /// Tokens that train.

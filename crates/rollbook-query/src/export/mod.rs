@@ -7,6 +7,7 @@
 //!
 //! Rows have the logical columns of `samples`. The same build gives the same bytes, so an export can be repeated over itself.
 
+mod left_out;
 mod lookup;
 mod manifest;
 mod part;

@@ -15,6 +15,7 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::export::left_out::LeftOut;
 use crate::export::lookup::{Build, find_build};
 use crate::export::manifest::{ExportedFile, MANIFEST, MANIFEST_FORMAT, Manifest};
 use crate::export::part::{PartEncoder, sha256_hex};
@@ -65,6 +66,8 @@ pub struct ExportOptions {
     pub format: Format,
     /// Whether a build with tokens of unstated origin may leave the lake.
     pub accept_assumed: bool,
+    /// Whether rows go out although they are quarantined.
+    pub include_quarantined: bool,
     /// Environment variables; `AWS_*` are read.
     pub env: BTreeMap<String, String>,
     /// A file ends at the first row after this many bytes in memory.
@@ -74,7 +77,7 @@ pub struct ExportOptions {
 impl ExportOptions {
     /// Makes options for a format, with parts of 64 MB.
     pub fn new(format: Format) -> Self {
-        Self { format, accept_assumed: false, env: BTreeMap::new(), part_bytes: 64 << 20 }
+        Self { format, accept_assumed: false, include_quarantined: false, env: BTreeMap::new(), part_bytes: 64 << 20 }
     }
 }
 
@@ -94,14 +97,18 @@ pub async fn export(session: &Session, build: &str, dest: &str, options: &Export
     }
     let (url, store) = rollbook_lake::open_destination(dest, &options.env, true)?;
     let stale = check_destination(store.as_ref(), &url, &build).await?;
+    let mut left_out =
+        if options.include_quarantined { LeftOut::default() } else { LeftOut::of(session, &build).await? };
     let mut parts = Parts::new(store.as_ref(), &build, options)?;
     let mut rows = rows_of(session, &build).await?;
     while let Some(batch) = rows.try_next().await? {
-        parts.write(&batch).await?;
+        parts.write(&left_out.keep(&batch)?).await?;
     }
     parts.close().await?;
     if parts.rows == 0 {
-        return Err(Error::invalid(format!("build {} has no rows at snapshot {}", build.id, session.snapshot().n)));
+        let why = if left_out.count > 0 { format!(": {} are quarantined", left_out.count) } else { String::new() };
+        let n = session.snapshot().n;
+        return Err(Error::invalid(format!("build {} has no rows to export at snapshot {n}{why}", build.id)));
     }
     let manifest = Manifest {
         manifest_format: MANIFEST_FORMAT,
@@ -116,6 +123,7 @@ pub async fn export(session: &Session, build: &str, dest: &str, options: &Export
         accept_assumed: build.accept_assumed,
         format: options.format.to_string(),
         rows: parts.rows,
+        rows_quarantined: left_out.count,
         tokens: parts.tokens,
         trained_tokens: parts.trained_tokens,
         files: parts.files,

@@ -13,6 +13,7 @@ pub(crate) mod nested;
 mod prune;
 mod scan;
 mod table;
+mod within;
 
 use datafusion::execution::object_store::ObjectStoreUrl;
 use rollbook_lake::Lake;

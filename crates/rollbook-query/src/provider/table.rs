@@ -16,6 +16,7 @@ use rollbook_schema::Table;
 use super::fill;
 use super::prune::matching;
 use super::scan::Scan;
+use super::within;
 
 /// Hidden column: the snapshot entry that brought a row in. Views order by it; it is in no schema that users see.
 pub(crate) const ENTRY: &str = "_entry";
@@ -35,12 +36,14 @@ pub struct LakeTable {
     store: ObjectStoreUrl,
     schema: SchemaRef,
     with_entry: bool,
+    /// What holds for every row that is read.
+    within: Option<Expr>,
 }
 
 impl LakeTable {
     /// Creates the table over the files of a snapshot.
     pub(crate) fn new(table: &'static Table, files: &[Arc<DataFile>], store: ObjectStoreUrl) -> Self {
-        Self { table, files: files.to_vec(), store, schema: table.logical(), with_entry: false }
+        Self { table, files: files.to_vec(), store, schema: table.logical(), with_entry: false, within: None }
     }
 
     /// Adds the hidden column [`ENTRY`].
@@ -48,6 +51,11 @@ impl LakeTable {
         let mut fields: Vec<Arc<Field>> = self.table.logical().fields().iter().cloned().collect();
         fields.push(Arc::new(Field::new(ENTRY, DataType::Int64, false)));
         Self { schema: Arc::new(Schema::new(fields)), with_entry: true, ..self }
+    }
+
+    /// Reads the rows alone for which a condition holds.
+    pub(crate) fn within(self, condition: Option<Expr>) -> Self {
+        Self { within: condition, ..self }
     }
 
     /// Returns the files.
@@ -154,6 +162,9 @@ impl TableProvider for LakeTable {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
+        if let Some(within) = &self.within {
+            return within::scan(&self.clone().within(None), within, state, projection, filters).await;
+        }
         let columns = self.names(projection);
         let touches_keys = columns.iter().any(|name| fill::filled_columns(self.table).contains(&name.as_str()));
         if touches_keys && self.files.iter().any(|file| file.unresolved) {

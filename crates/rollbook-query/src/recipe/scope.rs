@@ -11,6 +11,7 @@ use datafusion::sql::sqlparser::ast::{Query, Statement as SqlStatement};
 use futures::TryStreamExt;
 
 use crate::error::{Error, Result};
+use crate::quarantine::Quarantine;
 use crate::recipe::fault::Origin;
 use crate::recipe::parameter::Bindings;
 use crate::recipe::statement::{narrow, parse_query, relations};
@@ -44,6 +45,14 @@ impl Scope {
     /// Adds the upstream under the name that recipes know it by.
     pub(crate) fn with_upstream(mut self, name: &str, upstream: &Upstream, purposes: Purposes) -> Result<Self> {
         self.tables.insert(name.to_owned(), parse_query(name, &upstream.view_sql(purposes)?)?);
+        Ok(self)
+    }
+
+    /// Hides the calls that are quarantined.
+    pub(crate) fn without(mut self, quarantine: &Quarantine) -> Result<Self> {
+        if let (Some(run), true) = (&self.run, quarantine.has_calls()) {
+            self.tables.insert("calls".to_owned(), parse_query("calls", &quarantine.calls_left(run))?);
+        }
         Ok(self)
     }
 

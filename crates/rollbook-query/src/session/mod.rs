@@ -29,7 +29,7 @@ use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider, SchemaProvider
 use datafusion::common::ScalarValue;
 use datafusion::dataframe::DataFrame;
 use datafusion::execution::{SendableRecordBatchStream, SessionState, SessionStateBuilder, TaskContext};
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::Statement;
@@ -92,6 +92,7 @@ pub struct Session {
     context: SessionContext,
     signatures: arguments::Signatures,
     encodings: Arc<LakeEncodings>,
+    within: Arc<BTreeMap<&'static str, Expr>>,
 }
 
 impl Session {
@@ -106,12 +107,33 @@ impl Session {
 
     /// Opens a lake at a snapshot that is already read.
     pub async fn at(lake: &Lake, snapshot: Snapshot, options: SessionOptions) -> Result<Self> {
+        Self::at_within(lake, snapshot, options, BTreeMap::new()).await
+    }
+
+    /// The same, reading of some tables only the rows for which a condition over their columns holds.
+    pub async fn at_within(
+        lake: &Lake,
+        snapshot: Snapshot,
+        options: SessionOptions,
+        within: BTreeMap<&'static str, Expr>,
+    ) -> Result<Self> {
         let encodings = Arc::new(LakeEncodings::new(lake, &snapshot));
         let context = environment::context(lake, &options, &encodings)?;
-        let session =
-            Self { lake: lake.clone(), snapshot, options, context, signatures: arguments::shipped(), encodings };
+        let signatures = arguments::shipped();
+        let within = Arc::new(within);
+        let session = Self { lake: lake.clone(), snapshot, options, context, signatures, encodings, within };
         views::register(&session).await?;
         Ok(session)
+    }
+
+    /// The condition on the rows of a table.
+    pub(crate) fn within(&self, table: &str) -> Option<Expr> {
+        self.within.get(table).cloned()
+    }
+
+    /// Opens another session that reads the same rows.
+    pub async fn reopen(&self) -> Result<Self> {
+        Self::at_within(&self.lake, self.snapshot.clone(), self.options.clone(), self.within.as_ref().clone()).await
     }
 
     /// Returns the lake.
@@ -256,6 +278,7 @@ impl Session {
             options: self.options.clone(),
             signatures: self.signatures.clone(),
             encodings: Arc::clone(&self.encodings),
+            within: Arc::clone(&self.within),
             state: Arc::new(move || state.upgrade().map(|state| state.read().clone())),
         }
     }
@@ -286,6 +309,7 @@ pub struct WeakSession {
     options: SessionOptions,
     signatures: arguments::Signatures,
     encodings: Arc<LakeEncodings>,
+    within: Arc<BTreeMap<&'static str, Expr>>,
     state: Arc<dyn Fn() -> Option<SessionState> + Send + Sync>,
 }
 
@@ -300,6 +324,7 @@ impl WeakSession {
             context: SessionContext::new_with_state(state),
             signatures: self.signatures.clone(),
             encodings: Arc::clone(&self.encodings),
+            within: Arc::clone(&self.within),
         })
     }
 }

@@ -76,7 +76,7 @@ fn history_name(table: &Table) -> String {
 
 fn lake_table(session: &Session, table: &'static Table) -> Result<LakeTable> {
     let files = &session.snapshot().table(&table.name).files;
-    Ok(LakeTable::new(table, files, store_url(session.lake())?))
+    Ok(LakeTable::new(table, files, store_url(session.lake())?).within(session.within(&table.name)))
 }
 
 fn put(schema: &Arc<dyn SchemaProvider>, name: &str, table: Arc<dyn TableProvider>) -> Result<()> {

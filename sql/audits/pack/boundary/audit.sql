@@ -3,6 +3,7 @@
 -- @severity error
 -- @version 1
 -- @outcome violation
+-- @scope build
 -- @needs samples.segments, samples.position_ids, samples.action_mask
 -- @examined
 --   SELECT run_id, count(*) AS examined FROM samples

@@ -3,6 +3,7 @@
 -- @severity error
 -- @version 1
 -- @outcome violation
+-- @scope build
 -- @needs samples.segments, calls.output_len, exclusions, credits.value
 -- @examined
 --   SELECT run_id, count(*) AS examined FROM (

@@ -3,6 +3,7 @@
 -- @severity error
 -- @version 1
 -- @outcome violation
+-- @scope build
 -- @needs samples.advantages, samples.segments, credits.value, builds.derivation_id, builds.advantage_scale
 -- @examined
 --   SELECT run_id, sum(length) AS examined FROM trained_advantage GROUP BY run_id

@@ -3,6 +3,7 @@
 -- @severity error
 -- @version 1
 -- @outcome violation
+-- @scope build
 -- @needs builds.objective_unit, builds.objective_scope, builds.reported, samples.micro_batch, samples.rank, samples.loss_weights
 -- @examined
 --   SELECT run_id, count(*) AS examined FROM (

@@ -3,6 +3,7 @@
 -- @severity error
 -- @version 1
 -- @outcome violation
+-- @scope build
 -- @needs builds.reported, builds.kl_estimator, samples.action_mask
 -- @examined
 --   SELECT run_id, count(*) AS examined FROM reported_count WHERE is_kl GROUP BY run_id

@@ -3,6 +3,7 @@
 -- @severity error
 -- @version 1
 -- @outcome violation
+-- @scope build
 -- @needs samples.action_mask, samples.segments, samples.loss_weights, samples.advantages
 -- @examined
 --   SELECT run_id, count(*) AS examined FROM samples

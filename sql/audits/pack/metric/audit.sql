@@ -3,6 +3,7 @@
 -- @severity warning
 -- @version 1
 -- @outcome violation
+-- @scope build
 -- @needs step_metrics.value, samples.step, samples.action_mask, samples.trainer_logprobs, samples.reference_logprobs, builds.kl_estimator
 -- @examined
 --   SELECT run_id, count(*) AS examined FROM step_metrics

@@ -3,6 +3,7 @@
 -- @severity error
 -- @version 1
 -- @outcome violation
+-- @scope build
 -- @needs samples.segments, samples.epoch
 -- @examined
 --   SELECT run_id, sum(length) AS examined FROM trained_span GROUP BY run_id

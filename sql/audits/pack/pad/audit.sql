@@ -3,6 +3,7 @@
 -- @severity error
 -- @version 1
 -- @outcome violation
+-- @scope build
 -- @needs samples.is_pad, samples.action_mask, samples.loss_weights, samples.segments
 -- @examined
 --   SELECT run_id, count(*) AS examined FROM samples GROUP BY run_id

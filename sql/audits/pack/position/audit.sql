@@ -3,6 +3,7 @@
 -- @severity error
 -- @version 1
 -- @outcome violation
+-- @scope build
 -- @needs samples.position_ids, samples.segments
 -- @examined
 --   SELECT run_id, count(*) AS examined FROM samples

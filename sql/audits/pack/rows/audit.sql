@@ -3,6 +3,7 @@
 -- @severity warning
 -- @version 1
 -- @outcome violation
+-- @scope build
 -- @needs samples.segments, calls.agent_id, calls.parent_call_id, calls.break_reason, samples.row_index
 -- @examined
 --   SELECT run_id, count(*) AS examined FROM samples GROUP BY run_id

@@ -3,6 +3,7 @@
 -- @severity error
 -- @version 1
 -- @outcome violation
+-- @scope build
 -- @needs builds.objective_unit, runs.objective_unit, builds.objective_constant, samples.loss_weights, builds.reported
 -- @examined
 --   SELECT run_id, count(*) AS examined FROM (

@@ -3,6 +3,7 @@
 -- @severity error
 -- @version 1
 -- @outcome violation
+-- @scope build
 -- @needs samples.segments, samples.token_ids, samples.cu_seqlens, calls.rollout_id
 -- @examined
 --   SELECT run_id, count(*) AS examined FROM samples

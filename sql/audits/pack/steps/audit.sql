@@ -3,6 +3,7 @@
 -- @severity error
 -- @version 1
 -- @outcome violation
+-- @scope build
 -- @needs samples.optimizer_step, samples.micro_batch, samples.rank, samples.epoch, builds.objective_unit, runs.expected_optimizer_steps
 -- @examined
 --   SELECT run_id, count(*) AS examined FROM (

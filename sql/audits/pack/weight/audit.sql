@@ -3,6 +3,7 @@
 -- @severity error
 -- @version 2
 -- @outcome violation
+-- @scope build
 -- @needs builds.objective_unit, runs.objective_unit, samples.loss_weights, samples.segments
 -- @examined
 --   SELECT run_id, count(*) AS examined FROM (

@@ -3,6 +3,7 @@
 -- @severity error
 -- @version 2
 -- @outcome violation
+-- @scope build
 -- @needs samples.segments, exclusions, calls.output_len
 -- @examined
 --   SELECT call.run_id, count(*) AS examined

@@ -3,6 +3,7 @@
 -- @severity error
 -- @version 1
 -- @outcome violation
+-- @scope rollout
 -- @needs calls.prompt_token_ids, calls.prompt_digest, calls.output_token_ids, calls.output_digest
 -- @examined
 --   SELECT run_id, count(prompt_digest) + count(output_digest) AS examined

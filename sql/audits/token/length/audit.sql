@@ -3,6 +3,7 @@
 -- @severity error
 -- @version 1
 -- @outcome violation
+-- @scope rollout
 -- @needs calls.output_len, calls.prompt_len, samples.token_ids
 -- @examined
 --   SELECT run_id, count(*) AS examined FROM calls WHERE output_len IS NOT NULL GROUP BY run_id

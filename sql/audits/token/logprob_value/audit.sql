@@ -3,6 +3,7 @@
 -- @severity error
 -- @version 2
 -- @outcome violation
+-- @scope build
 -- @needs calls.output_logprobs, calls.sampled_mask, samples.logprobs, samples.segments
 -- @examined
 --   SELECT run_id, sum(output_len) AS examined

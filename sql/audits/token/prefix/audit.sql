@@ -3,6 +3,7 @@
 -- @severity error
 -- @version 1
 -- @outcome violation
+-- @scope build
 -- @needs calls.parent_call_id, calls.prompt_token_ids, calls.break_reason, samples.segments
 -- @examined
 --   SELECT run_id, count(*) AS examined
