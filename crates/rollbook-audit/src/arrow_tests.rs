@@ -44,7 +44,7 @@ async fn session(lake: &Lake) -> Session {
 }
 
 async fn audited(session: &Session, check: &str) -> Report {
-    audit(session, &AuditOptions { checks: vec![check.to_owned()], run: None }).await.unwrap()
+    audit(session, &AuditOptions { checks: vec![check.to_owned()], ..AuditOptions::default() }).await.unwrap()
 }
 
 /// Call and position of every violation.
