@@ -90,7 +90,8 @@ pub fn page() -> Result<String> {
     let kind_of: BTreeMap<&str, &str> =
         known.cases.iter().map(|report| (report.case.as_str(), report.kind.as_str())).collect();
     for (kind, title) in &known.kinds {
-        let own: Vec<&Case> = cases.iter().filter(|case| kind_of.get(case.name.as_str()) == Some(&kind.as_str())).collect();
+        let own: Vec<&Case> =
+            cases.iter().filter(|case| kind_of.get(case.name.as_str()) == Some(&kind.as_str())).collect();
         if !own.is_empty() {
             write!(text, "## {kind} {title}\n\n").ok();
             table(&mut text, &own);
@@ -110,7 +111,8 @@ fn table(text: &mut String, cases: &[&Case]) {
     text.push_str("| case | what happened | found by | at |\n|---|---|---|---|\n");
     for case in cases {
         let found: BTreeSet<&str> = case.checks().collect();
-        let found = if found.is_empty() { "silent".to_owned() } else { found.into_iter().collect::<Vec<_>>().join(", ") };
+        let found =
+            if found.is_empty() { "silent".to_owned() } else { found.into_iter().collect::<Vec<_>>().join(", ") };
         writeln!(text, "| {} | {} | {found} | {} |", case.name, cell(&case.title), cell(&case.places())).ok();
     }
     text.push('\n');
