@@ -223,9 +223,9 @@ UNION ALL
 SELECT
     run_id, min(step), min(group_id), rollout_id, first_value(call_id ORDER BY call_index, call_id), NULL,
     'outputs that end as the policy ends them', concat(count(*), ' equal outputs of one token'),
-    concat(count(*), ' calls of rollout ', rollout_id, ' gave the same single token and none stopped of itself: its context was full')
+    concat(count(*), ' calls of rollout ', rollout_id, ' gave the same single token, and none says why it ended: its context may have been full')
 FROM call
-WHERE output_len = 1 AND output_digest IS NOT NULL AND coalesce(finish_reason, 'length') = 'length'
+WHERE output_len = 1 AND output_digest IS NOT NULL AND finish_reason IS NULL
 GROUP BY run_id, rollout_id, output_digest
 HAVING count(*) >= 5
 UNION ALL
