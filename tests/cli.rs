@@ -7,12 +7,14 @@ use rollbook_tests::Scratch;
 use serde_json::{Value, json};
 
 /// In the order of the help.
-const COMMANDS: [&str; 19] = [
+const COMMANDS: [&str; 21] = [
     "quickstart",
     "init",
     "import",
     "sql",
     "audit",
+    "rules",
+    "quarantine",
     "reward",
     "credit",
     "build",

@@ -47,7 +47,8 @@ fn an_audit_of_what_is_new_finds_nothing_twice() {
     scratch.write("more/calls.jsonl", calls);
     scratch.write("more/rollouts.jsonl", r#"{"run_id":"other","rollout_id":"a"}"#);
     scratch.ok(&["import", "tables", "more", "--lake", "lake"]);
-    let new = scratch.run(&["audit", "--lake", "lake", "--since", "last", "--check", "token/*", "--format", "json"]).ended(1);
+    let new =
+        scratch.run(&["audit", "--lake", "lake", "--since", "last", "--check", "token/*", "--format", "json"]).ended(1);
     let new = new.json();
     let found: Vec<_> = new["findings"].as_array().unwrap().iter().filter(|f| f["outcome"] == "violation").collect();
     assert!(found.iter().all(|finding| finding["run_id"] == "other"), "{found:?}");
@@ -91,7 +92,10 @@ fn what_is_quarantined_is_built_without_until_it_is_lifted() {
     build("before", &[]);
     scratch.run(&["audit", "--lake", "lake", "--check", "token/prefix", "--quarantine"]).ended(1).saying(&["14"]);
     // The same audit once more adds nothing.
-    scratch.run(&["audit", "--lake", "lake", "--check", "token/prefix", "--quarantine"]).ended(1).saying(&["0 rollouts"]);
+    scratch
+        .run(&["audit", "--lake", "lake", "--check", "token/prefix", "--quarantine"])
+        .ended(1)
+        .saying(&["0 rollouts"]);
     build("without", &[]);
     let reasons = "SELECT count(DISTINCT call_id) FROM exclusions AS e JOIN builds AS b ON b.build_id = e.build_id
         JOIN derivations AS d ON d.derivation_id = b.derivation_id WHERE e.reason = 'quarantined' AND d.name = ";

@@ -215,20 +215,25 @@ pub enum Side {
     Good,
 }
 
-/// Writes both sides of the cases into one folder in the exchange format, each side as runs of its own.
+/// Writes sides of the cases into one folder in the exchange format, each as runs of its own. Both sides of a case are
+/// near copies, which checks that look across runs say.
 ///
 /// # Errors
 /// A folder that cannot be read or written.
-pub fn gather(cases: &[Case], into: &Path) -> Result<()> {
+pub fn gather(cases: &[Case], sides: &[Side], into: &Path) -> Result<()> {
     let mut tables: BTreeMap<String, String> = BTreeMap::new();
     for case in cases {
         for (side, folder) in [(Side::Bad, Some(case.bad())), (Side::Good, case.good())] {
-            let Some(folder) = folder else {
+            let Some(folder) = folder.filter(|_| sides.contains(&side)) else {
                 continue;
             };
             for entry in fs::read_dir(folder)? {
                 let path = entry?.path();
                 let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                if path.is_dir() {
+                    copy_files(&path, &into.join(name), &case.prefix(side))?;
+                    continue;
+                }
                 let text = fs::read_to_string(&path)?;
                 let lines = text.lines().filter(|line| !line.trim().is_empty());
                 let rows = lines.map(|line| prefixed(line, &case.prefix(side)) + "\n").collect::<String>();
@@ -238,6 +243,16 @@ pub fn gather(cases: &[Case], into: &Path) -> Result<()> {
     }
     for (name, rows) in tables {
         fs::write(into.join(name), rows)?;
+    }
+    Ok(())
+}
+
+/// Copies a folder's files, such as tokenizers and templates, which digests name: those of several cases may lie together.
+fn copy_files(from: &Path, into: &Path, prefix: &str) -> Result<()> {
+    fs::create_dir_all(into)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        fs::copy(entry.path(), into.join(format!("{prefix}{}", entry.file_name().to_string_lossy())))?;
     }
     Ok(())
 }

@@ -25,11 +25,11 @@ said AS (
 form AS (
     SELECT run_id, rollout_id, call_id, output_digest AS digest FROM act WHERE output_digest IS NOT NULL
     UNION ALL
-    SELECT run_id, rollout_id, call_id, concat('sha256:', encode(sha256(output_text), 'hex')) FROM act WHERE output_text IS NOT NULL
+    SELECT run_id, rollout_id, call_id, text_digest(output_text) FROM act WHERE output_text IS NOT NULL
     UNION ALL
-    SELECT run_id, rollout_id, NULL, concat('sha256:', encode(sha256(joined), 'hex')) FROM said
+    SELECT run_id, rollout_id, NULL, text_digest(joined) FROM said
     UNION ALL
-    SELECT run_id, rollout_id, NULL, concat('sha256:', encode(sha256(lines), 'hex')) FROM said
+    SELECT run_id, rollout_id, NULL, text_digest(lines) FROM said
     UNION ALL
     SELECT rollout.run_id, rollout.rollout_id, NULL, rollout.output_digest
     FROM rollouts AS rollout JOIN wanted ON wanted.run_id = rollout.run_id

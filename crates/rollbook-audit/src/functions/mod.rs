@@ -42,6 +42,7 @@ mod accounts;
 mod context;
 mod coverage;
 mod credits;
+mod digests;
 mod faults;
 mod ids;
 mod kl;
@@ -102,6 +103,7 @@ pub(crate) fn all() -> Vec<ScalarUDF> {
         credits::trained_advantages(),
         credits::credit_faults(),
         kl::kl_sums(),
+        digests::text_digest(),
         rounding::logprob_rounding(),
         lag::logprob_lag(),
         strays::stray_spans(),

@@ -13,7 +13,7 @@ use crate::output::line;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   rollbook quickstart
-  rollbook quickstart --dir /tmp/walk
+  rollbook quickstart --dir walk
 
 Makes quickstart-data, quickstart-lake and quickstart-export in this folder and prints each command before it runs.
 The run is real: 384 rollouts of a small open model with a calculator and a guessing game, exact tokens and logprobs.")]
