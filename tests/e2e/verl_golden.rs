@@ -13,12 +13,13 @@ const EXACT: f64 = 1e-9;
 /// Stored token values, which are floats.
 const STORED: f64 = 1e-6;
 
+#[expect(clippy::print_stderr, reason = "a test that is skipped says so")]
 fn golden() -> Option<Value> {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared");
     let shared = std::env::var_os("ROLLBOOK_SHARED").map_or(beside, PathBuf::from);
     let text = std::fs::read_to_string(shared.join("data/verl/generated_golden.json")).ok();
     if text.is_none() {
-        println!("skipped: no verl golden file beside the repository; set ROLLBOOK_SHARED");
+        eprintln!("skipped: no verl golden file beside the repository; set ROLLBOOK_SHARED");
     }
     text.map(|text| serde_json::from_str(&text).unwrap())
 }

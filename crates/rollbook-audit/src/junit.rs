@@ -1,4 +1,4 @@
-//! A report as JUnit XML: a check is a test case, a finding a failure.
+//! A report as `JUnit` XML: a check is a test case, a finding a failure.
 //!
 //! ```text
 //! <testsuites>

@@ -60,7 +60,7 @@ pub struct Quarantined {
 
 impl Quarantined {
     /// What makes it the same thing.
-    fn thing(&self) -> impl Eq + std::hash::Hash + Ord + use<> {
+    fn thing(&self) -> impl std::hash::Hash + Ord + use<> {
         match self.level.as_str() {
             "sample" => (self.level.clone(), self.run_id.clone(), self.build_id.clone(), self.row_index),
             "call" => (self.level.clone(), self.run_id.clone(), self.call_id.clone(), None),

@@ -224,7 +224,7 @@ fn value_of(slot: &Slot, text: &str) -> Option<Value> {
             let is_number = || text.parse::<f64>().is_ok_and(f64::is_finite);
             let is_allowed = |word: &&str| *word == text || (*word == "number" && is_number());
             words_of(slot)
-                .is_none_or(|words| words.iter().any(|word| is_allowed(&word) && text != "number"))
+                .is_none_or(|words| words.iter().any(|word| is_allowed(word) && text != "number"))
                 .then(|| text.into())
         }
     }

@@ -12,7 +12,7 @@ pub enum Form {
     Transformers,
     /// As the request says it, byte for byte.
     Plain,
-    /// As vLLM and SGLang: arguments of tool calls are read as JSON, absent content is empty text, text parts are joined by
+    /// As vLLM and `SGLang`: arguments of tool calls are read as JSON, absent content is empty text, text parts are joined by
     /// line ends.
     Server,
 }
@@ -89,7 +89,7 @@ impl Conversation {
     }
 }
 
-/// Brings a message to the form of vLLM's and SGLang's chat endpoints.
+/// Brings a message to the form of vLLM's and `SGLang`'s chat endpoints.
 fn as_server(message: &Value) -> Value {
     let mut message = as_transformers(message);
     let Some(members) = message.as_object_mut() else {

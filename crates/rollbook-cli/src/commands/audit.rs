@@ -48,7 +48,7 @@ enum ReportFormat {
     Table,
     /// One JSON object
     Json,
-    /// JUnit XML: a check is a test case, a finding at or above --fail-on a failure
+    /// `JUnit` XML: a check is a test case, a finding at or above --fail-on a failure
     Junit,
 }
 
@@ -57,7 +57,9 @@ fn since(text: &str) -> Result<Since, String> {
     match text {
         "last" => Ok(Since::Last),
         number => {
-            number.parse().map(Since::Snapshot).map_err(|_| format!("{number} is neither last nor a snapshot's number"))
+            let number =
+                number.parse().map_err(|error| format!("{number} is neither last nor a snapshot's number: {error}"))?;
+            Ok(Since::Snapshot(number))
         }
     }
 }

@@ -43,7 +43,7 @@ pub(crate) struct Arguments {
     /// What one unit of loss weight belongs to: token, row, rollout, group or constant
     #[arg(long, value_name = "NAME")]
     objective: String,
-    /// Over what its units are counted: step, micro_batch or rank
+    /// Over what its units are counted: step, `micro_batch` or rank
     #[arg(long, value_name = "NAME", default_value = "step")]
     objective_scope: String,
     /// Denominator of the objective constant

@@ -105,9 +105,9 @@ async fn test(arguments: &TestArguments) -> Result<ExitCode> {
         for outcome in outcomes {
             let has_passed = outcome.failures.is_empty();
             if has_passed {
-                passed += 1
+                passed += 1;
             } else {
-                failed += 1
+                failed += 1;
             }
             match arguments.format {
                 TextFormat::Table => {

@@ -200,7 +200,7 @@ proptest! {
         let input = (rollouts.as_slice(), seed, with_votes);
         let gated = |book: &Book, at: usize, credit: f64| {
             let value = rollouts[at].value;
-            if book.values.len() == 1 { Some(0.0) } else if book.all_equal() { Some(0.0) } else { value.map(|_| credit) }
+            if book.values.len() == 1 || book.all_equal() { Some(0.0) } else { value.map(|_| credit) }
         };
         let value = |at: usize| rollouts[at].value.unwrap();
         check(Name::Grpo, &[], input, |book, at| {
@@ -260,7 +260,7 @@ proptest! {
         check(Name::RolloutRank, &[], input, |book, at| {
             let below = book.values.iter().filter(|other| **other < value(at)).count() as f64;
             let equal = book.values.iter().filter(|other| **other == value(at)).count() as f64;
-            Some(below + (equal + 1.0) / 2.0)
+            Some(below + f64::midpoint(equal, 1.0))
         })?;
     }
 

@@ -115,13 +115,13 @@ fn wide(terms: impl Iterator<Item = (f64, u32)>) -> f64 {
             continue;
         }
         // value * votes in two doubles: exact, since votes have 32 bits. Halved where the product could leave the doubles.
-        let votes = f64::from(votes);
-        let product = value * votes;
+        let count = f64::from(votes);
+        let product = value * count;
         if product.is_finite() && (product == 0.0 || product.abs() > 1e-280) {
             sum.add(product);
-            sum.add(value.mul_add(votes, -product));
+            sum.add(value.mul_add(count, -product));
         } else {
-            (0..votes as u32).for_each(|_| sum.add(value));
+            (0..votes).for_each(|_| sum.add(value));
         }
     }
     sum.to_f64()

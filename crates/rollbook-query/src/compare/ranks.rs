@@ -6,7 +6,7 @@
 pub(super) fn spearman(pairs: &[(f64, f64)]) -> Option<f64> {
     let a = ranks(pairs, |pair| pair.0);
     let b = ranks(pairs, |pair| pair.1);
-    let mean = (pairs.len() as f64 + 1.0) / 2.0;
+    let mean = f64::midpoint(pairs.len() as f64, 1.0);
     let (mut ab, mut aa, mut bb) = (0.0, 0.0, 0.0);
     for (a, b) in a.iter().zip(&b) {
         let (a, b) = (a - mean, b - mean);
@@ -26,7 +26,7 @@ fn ranks(pairs: &[(f64, f64)], value: impl Fn(&(f64, f64)) -> f64) -> Vec<f64> {
     let mut ranks = vec![0.0; pairs.len()];
     let mut before = 0_usize;
     for tied in order.chunk_by(|a, b| of(*a).total_cmp(&of(*b)).is_eq()) {
-        let rank = before as f64 + (tied.len() as f64 + 1.0) / 2.0;
+        let rank = before as f64 + f64::midpoint(tied.len() as f64, 1.0);
         for index in tied {
             ranks[*index as usize] = rank;
         }
@@ -130,7 +130,7 @@ mod tests {
         let rank = |value: f64, all: &dyn Fn(usize) -> f64| {
             let below = (0..pairs.len()).filter(|at| all(*at) < value).count() as f64;
             let same = (0..pairs.len()).filter(|at| all(*at) == value).count() as f64;
-            below + (same + 1.0) / 2.0
+            below + f64::midpoint(same, 1.0)
         };
         let a: Vec<f64> = pairs.iter().map(|pair| rank(pair.0, &|at| pairs[at].0)).collect();
         let b: Vec<f64> = pairs.iter().map(|pair| rank(pair.1, &|at| pairs[at].1)).collect();

@@ -72,6 +72,6 @@ async fn functions_run_in_queries_whatever_the_threads() {
     let sql = "SELECT n FROM (SELECT value AS n FROM range(0, 4000)) \
         WHERE decode(encode(concat('hello ', n), 'small'), 'small') = concat('hello ', n) \
         AND encode(concat(n), 'absent') IS NULL";
-    let rows: usize = session.collect(sql).await.unwrap().iter().map(|batch| batch.num_rows()).sum();
+    let rows: usize = session.collect(sql).await.unwrap().iter().map(arrow::array::RecordBatch::num_rows).sum();
     assert_eq!(rows, 4000);
 }

@@ -25,12 +25,10 @@ pub(super) async fn scan(
     let schema: SchemaRef = table.schema();
     let asked: Vec<usize> = projection.map_or_else(|| (0..schema.fields().len()).collect(), Clone::clone);
     let mut read = asked.clone();
-    for column in within.column_refs() {
-        let index = schema.index_of(&column.name)?;
-        if !read.contains(&index) {
-            read.push(index);
-        }
-    }
+    // In the schema's order, so that the plan is the same each time.
+    let wanted: std::collections::BTreeSet<usize> =
+        within.column_refs().into_iter().map(|column| schema.index_of(&column.name)).collect::<Result<_, _>>()?;
+    read.extend(wanted.into_iter().filter(|index| !asked.contains(index)));
     let mut below = filters.to_vec();
     below.push(within.clone());
     let rows = table.scan(state, Some(&read), &below, None).await?;

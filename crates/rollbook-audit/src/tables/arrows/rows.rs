@@ -25,7 +25,7 @@ pub(super) struct Call {
 #[derive(Debug, Clone)]
 pub(super) struct Said {
     pub(super) call: Call,
-    /// text, tokens, marker, seam, generation_prompt, refused or failed.
+    /// text, tokens, marker, seam, `generation_prompt`, refused or failed.
     pub(super) kind: &'static str,
     pub(super) position: Option<usize>,
     pub(super) expected: Option<String>,

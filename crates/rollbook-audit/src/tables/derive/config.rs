@@ -1,6 +1,6 @@
 //! The configurations that credits are known to be made by, and the names their parts go by.
 //!
-//! The formulas are those of the trainers (TRL, verl, SkyRL, slime, AReaL, rLLM, NeMo-RL, prime-rl, OpenRLHF): one formula of
+//! The formulas are those of the trainers (TRL, verl, `SkyRL`, slime, `AReaL`, rLLM, NeMo-RL, prime-rl, OpenRLHF): one formula of
 //! four parts, and a few that have no such parts.
 
 use std::fmt;

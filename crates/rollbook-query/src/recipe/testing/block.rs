@@ -82,7 +82,7 @@ impl TestBlock {
             match name.as_str() {
                 "max_tokens" => options.max_tokens = value.parse().map_err(|source| wrong().caused_by(source))?,
                 "accept_assumed" => {
-                    options.accept_assumed = value.parse().map_err(|source| wrong().caused_by(source))?
+                    options.accept_assumed = value.parse().map_err(|source| wrong().caused_by(source))?;
                 }
                 _ => drop(options.parameters.insert(name.clone(), value.clone())),
             }
