@@ -31,6 +31,7 @@
 //! is a view that no listing shows. What SQL cannot say is made by code here: the prefix breaks look at digests and lengths
 //! first, and read tokens only of what these accuse.
 
+mod accused;
 mod arrows;
 mod audit_function;
 mod compare;

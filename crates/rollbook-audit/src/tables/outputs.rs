@@ -13,27 +13,20 @@
 //! | moved   | every logprob is the one of the token before or after                                       |
 //! | rounded | the logprobs differ as their rounding to bfloat16 or float16 does                           |
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, Float32Array, Int32Array, Int64Array, RecordBatch, StringArray,
-};
-use arrow::compute::cast;
-use arrow::datatypes::{DataType, Field, Float32Type, Schema, SchemaRef};
+use arrow::array::{Array, ArrayRef, BooleanArray, Float32Array, Int32Array, Int64Array, RecordBatch, StringArray};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
-use rollbook_query::{Error, Result, Session};
+use rollbook_query::Result;
 
+use super::accused::{AccusedRows, ByRow, Held, NAMED, Place, accused, floats};
 use super::compare::{Difference, Expected, Token, Trained, differences};
-use super::tokens::{column, ids, integers, list, longs, text};
+use super::tokens::{ids, list, text};
 use super::{Origin, quoted};
-use crate::functions::{CallUse, Row, int, uses_of};
-
-/// Tokens of rows held at once.
-const HELD: usize = 16 << 20;
-/// Names in one filter; more than these, and all rows are read.
-const NAMED: usize = 1000;
+use crate::functions::{CallUse, int, uses_of};
 
 pub(super) fn schema() -> SchemaRef {
     let field = |name: &str, kind: DataType| Field::new(name, kind, true);
@@ -71,40 +64,6 @@ pub(super) fn faults(origin: Origin, read: Vec<Vec<RecordBatch>>) -> BoxFuture<'
     .boxed()
 }
 
-/// The accused calls of a build, by row index.
-type ByRow = BTreeMap<Option<i32>, BTreeSet<String>>;
-
-fn accused(suspects: &[RecordBatch]) -> Result<BTreeMap<(String, Option<String>), ByRow>> {
-    let mut accused: BTreeMap<(String, Option<String>), ByRow> = BTreeMap::new();
-    for batch in suspects {
-        let (runs, builds, calls) = (text(batch, "run_id")?, text(batch, "build_id")?, text(batch, "call_id")?);
-        let indexes = integers(batch, "row_index")?;
-        for row in 0..batch.num_rows() {
-            let build = builds.is_valid(row).then(|| builds.value(row).to_owned());
-            let index = indexes.is_valid(row).then(|| indexes.value(row));
-            let by_row = accused.entry((runs.value(row).to_owned(), build)).or_default();
-            by_row.entry(index).or_default().insert(calls.value(row).to_owned());
-        }
-    }
-    Ok(accused)
-}
-
-/// The rows that are looked at: those of one build.
-struct Place<'a> {
-    session: &'a Session,
-    run: &'a str,
-    build: Option<&'a str>,
-}
-
-/// A row that holds an accused call.
-struct Held {
-    step: Option<i64>,
-    index: Option<i32>,
-    tokens: Vec<i32>,
-    logprobs: Option<Float32Array>,
-    row: Row,
-}
-
 /// A difference and where it stands.
 struct Fault {
     run: String,
@@ -118,74 +77,11 @@ struct Fault {
 
 /// Reads the accused rows of a build and the outputs they use, and compares.
 async fn locate(place: &Place<'_>, accused: &ByRow, found: &mut Vec<Fault>) -> Result<()> {
-    let mut stream = place.session.stream(&scan(place, accused)).await?;
-    let mut held: Vec<Held> = Vec::new();
-    let mut tokens = 0;
-    while let Some(batch) = stream.try_next().await? {
-        for row in read(&batch)?.into_iter().filter(|row| accused.contains_key(&row.index)) {
-            tokens += row.tokens.len();
-            held.push(row);
-        }
-        if tokens > HELD {
-            judge(place, &std::mem::take(&mut held), accused, found).await?;
-            tokens = 0;
-        }
+    let mut rows = AccusedRows::open(place, accused, true).await?;
+    while let Some(held) = rows.next().await? {
+        judge(place, &held, accused, found).await?;
     }
-    judge(place, &held, accused, found).await
-}
-
-fn scan(place: &Place<'_>, accused: &ByRow) -> String {
-    let build =
-        place.build.map_or_else(|| "build_id IS NULL".to_owned(), |build| format!("build_id = {}", quoted(build)));
-    let named: Vec<String> = accused.keys().flatten().map(ToString::to_string).collect();
-    let mut places = Vec::new();
-    if named.len() > NAMED {
-        places.push("true".to_owned());
-    } else if !named.is_empty() {
-        places.push(format!("row_index IN ({})", named.join(", ")));
-    }
-    if accused.contains_key(&None) {
-        places.push("row_index IS NULL".to_owned());
-    }
-    format!(
-        "SELECT step, row_index, token_ids, logprobs, segments, \
-         row_mask(action_mask, mask_convention) AS action_mask FROM samples \
-         WHERE run_id = {} AND {build} AND ({}) AND segments IS NOT NULL AND token_ids IS NOT NULL \
-         AND NOT coalesce(is_pad, false)",
-        quoted(place.run),
-        places.join(" OR ")
-    )
-}
-
-fn read(batch: &RecordBatch) -> Result<Vec<Held>> {
-    let (steps, indexes) = (longs(batch, "step")?, integers(batch, "row_index")?);
-    let (tokens, segments, logprobs) = (list(batch, "token_ids")?, list(batch, "segments")?, list(batch, "logprobs")?);
-    let masks = column(batch, "action_mask")?;
-    let masks = masks.as_list_opt::<i32>().ok_or_else(|| Error::corrupt("action_mask holds no lists"))?;
-    let mut rows = Vec::with_capacity(batch.num_rows());
-    for row in 0..batch.num_rows() {
-        let mask: Option<BooleanArray> = if masks.is_valid(row) {
-            Some(cast(&masks.value(row), &DataType::Boolean)?.as_boolean().clone())
-        } else {
-            None
-        };
-        let tokens = ids(&tokens, row)?;
-        rows.push(Held {
-            step: steps.is_valid(row).then(|| steps.value(row)),
-            index: indexes.is_valid(row).then(|| indexes.value(row)),
-            logprobs: floats(&logprobs, row)?.filter(|logprobs| logprobs.len() == tokens.len()),
-            tokens,
-            row: Row::read(&segments.value(row), mask)?,
-        });
-    }
-    Ok(rows)
-}
-
-fn floats(lists: &arrow::array::ListArray, row: usize) -> Result<Option<Float32Array>> {
-    if lists.is_null(row) {
-        return Ok(None);
-    }
-    Ok(Some(cast(&lists.value(row), &DataType::Float32)?.as_primitive::<Float32Type>().clone()))
+    Ok(())
 }
 
 async fn judge(place: &Place<'_>, held: &[Held], accused: &ByRow, found: &mut Vec<Fault>) -> Result<()> {
@@ -212,7 +108,7 @@ async fn judge(place: &Place<'_>, held: &[Held], accused: &ByRow, found: &mut Ve
             .collect();
         for (call, difference) in differences(&held.tokens, held.logprobs.as_ref(), &trained) {
             let Some((used, _)) = resolved.get(call) else { continue };
-            if !accused.get(&held.index).is_some_and(|calls| calls.contains(&used.call)) {
+            if !held.is_accused(accused, &used.call) {
                 continue;
             }
             found.push(Fault {

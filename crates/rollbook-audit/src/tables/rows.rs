@@ -6,24 +6,19 @@
 //!   differ (row_prefix_suspect) -> the row and the call's prompt are read, and the first difference is looked up
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int32Array, Int64Array, RecordBatch, StringArray};
-use arrow::compute::cast;
+use arrow::array::{ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use futures::FutureExt;
 use futures::future::BoxFuture;
-use futures::{FutureExt, TryStreamExt};
-use rollbook_query::{Error, Result, Session};
+use rollbook_query::Result;
 
-use super::tokens::{CallKey, CallTokens, column, ids, integers, list, longs, text, tokens_of};
-use super::{Origin, quoted};
-use crate::functions::{CallUse, Row, int, uses_of};
-
-/// Tokens of rows held at once.
-const HELD: usize = 16 << 20;
-/// Rows named in one scan.
-const NAMED: usize = 1000;
+use super::Origin;
+use super::accused::{AccusedRows, ByRow, Held, NAMED, Place, accused};
+use super::tokens::{CallKey, CallTokens, tokens_of};
+use crate::functions::{CallUse, int, uses_of};
 
 pub(super) fn schema() -> SchemaRef {
     Arc::new(Schema::new(vec![
@@ -48,40 +43,12 @@ pub(super) fn breaks(origin: Origin, read: Vec<Vec<RecordBatch>>) -> BoxFuture<'
         }
         let session = origin.session().await?;
         for ((run, build), by_row) in &accused {
-            let indexes: Vec<Option<i32>> = by_row.keys().copied().collect();
-            for chunk in indexes.chunks(NAMED) {
-                locate(&session, run, build.as_deref(), chunk, by_row, &mut found).await?;
-            }
+            let place = Place { session: &session, run, build: build.as_deref() };
+            locate(&place, by_row, &mut found).await?;
         }
         Ok(vec![rows(&found)?])
     }
     .boxed()
-}
-
-/// The accused calls of a build, by row index.
-type ByRow = BTreeMap<Option<i32>, BTreeSet<String>>;
-
-fn accused(suspects: &[RecordBatch]) -> Result<BTreeMap<(String, Option<String>), ByRow>> {
-    let mut accused: BTreeMap<(String, Option<String>), ByRow> = BTreeMap::new();
-    for batch in suspects {
-        let (runs, builds, calls) = (text(batch, "run_id")?, text(batch, "build_id")?, text(batch, "call_id")?);
-        let indexes = integers(batch, "row_index")?;
-        for row in 0..batch.num_rows() {
-            let build = builds.is_valid(row).then(|| builds.value(row).to_owned());
-            let index = indexes.is_valid(row).then(|| indexes.value(row));
-            let by_row = accused.entry((runs.value(row).to_owned(), build)).or_default();
-            by_row.entry(index).or_default().insert(calls.value(row).to_owned());
-        }
-    }
-    Ok(accused)
-}
-
-/// A row that holds an accused call.
-struct Held {
-    step: Option<i64>,
-    index: Option<i32>,
-    tokens: Vec<i32>,
-    row: Row,
 }
 
 struct Break {
@@ -96,86 +63,21 @@ struct Break {
 }
 
 /// Reads the accused rows of a build and the calls they use, and looks up where they part.
-async fn locate(
-    session: &Session,
-    run: &str,
-    build: Option<&str>,
-    indexes: &[Option<i32>],
-    accused: &ByRow,
-    found: &mut Vec<Break>,
-) -> Result<()> {
-    let mut stream = session.stream(&scan(run, build, indexes)).await?;
-    let mut held: Vec<Held> = Vec::new();
-    let mut tokens = 0;
-    while let Some(batch) = stream.try_next().await? {
-        for held_row in read(&batch)? {
-            tokens += held_row.tokens.len();
-            held.push(held_row);
-        }
-        if tokens > HELD {
-            judge(session, run, build, &std::mem::take(&mut held), accused, found).await?;
-            tokens = 0;
-        }
+async fn locate(place: &Place<'_>, accused: &ByRow, found: &mut Vec<Break>) -> Result<()> {
+    let mut rows = AccusedRows::open(place, accused, false).await?;
+    while let Some(held) = rows.next().await? {
+        judge(place, &held, accused, found).await?;
     }
-    judge(session, run, build, &held, accused, found).await
+    Ok(())
 }
 
-fn scan(run: &str, build: Option<&str>, indexes: &[Option<i32>]) -> String {
-    let build = build.map_or_else(|| "build_id IS NULL".to_owned(), |build| format!("build_id = {}", quoted(build)));
-    let named: Vec<String> = indexes.iter().flatten().map(ToString::to_string).collect();
-    let mut places = Vec::new();
-    if !named.is_empty() {
-        places.push(format!("row_index IN ({})", named.join(", ")));
-    }
-    if indexes.contains(&None) {
-        places.push("row_index IS NULL".to_owned());
-    }
-    format!(
-        "SELECT step, row_index, token_ids, segments, row_mask(action_mask, mask_convention) AS action_mask FROM samples \
-         WHERE run_id = {} AND {build} AND ({}) AND segments IS NOT NULL AND token_ids IS NOT NULL \
-         AND NOT coalesce(is_pad, false)",
-        quoted(run),
-        places.join(" OR ")
-    )
-}
-
-fn read(batch: &RecordBatch) -> Result<Vec<Held>> {
-    let (steps, indexes) = (longs(batch, "step")?, integers(batch, "row_index")?);
-    let (tokens, segments) = (list(batch, "token_ids")?, list(batch, "segments")?);
-    let masks = column(batch, "action_mask")?;
-    let masks = masks.as_list_opt::<i32>().ok_or_else(|| Error::corrupt("action_mask holds no lists"))?;
-    let mut rows = Vec::with_capacity(batch.num_rows());
-    for row in 0..batch.num_rows() {
-        let mask: Option<BooleanArray> = if masks.is_valid(row) {
-            Some(cast(&masks.value(row), &DataType::Boolean)?.as_boolean().clone())
-        } else {
-            None
-        };
-        rows.push(Held {
-            step: steps.is_valid(row).then(|| steps.value(row)),
-            index: indexes.is_valid(row).then(|| indexes.value(row)),
-            tokens: ids(&tokens, row)?,
-            row: Row::read(&segments.value(row), mask)?,
-        });
-    }
-    Ok(rows)
-}
-
-async fn judge(
-    session: &Session,
-    run: &str,
-    build: Option<&str>,
-    held: &[Held],
-    accused: &ByRow,
-    found: &mut Vec<Break>,
-) -> Result<()> {
+async fn judge(place: &Place<'_>, held: &[Held], accused: &ByRow, found: &mut Vec<Break>) -> Result<()> {
+    let Place { session, run, build } = *place;
     let key = |used: &CallUse| CallKey { run: run.to_owned(), rollout: None, call: used.call.clone() };
-    let is_accused =
-        |held: &Held, used: &CallUse| accused.get(&held.index).is_some_and(|calls| calls.contains(&used.call));
     let mut keys = BTreeSet::new();
     for held in held {
         let (_, uses) = uses_of(&held.row);
-        keys.extend(uses.iter().filter(|used| is_accused(held, used)).map(key));
+        keys.extend(uses.iter().filter(|used| held.is_accused(accused, &used.call)).map(key));
     }
     let keys: Vec<CallKey> = keys.into_iter().collect();
     let mut calls = HashMap::new();
@@ -184,7 +86,7 @@ async fn judge(
     }
     for held in held {
         let (sequences, uses) = uses_of(&held.row);
-        for used in uses.iter().filter(|used| is_accused(held, used)) {
+        for used in uses.iter().filter(|used| held.is_accused(accused, &used.call)) {
             let (Some(pieces), Some(call)) = (sequences.get(&used.sequence), calls.get(&key(used))) else {
                 continue;
             };
