@@ -1,5 +1,33 @@
 //! Log ratios, and what is made of them.
 
+use arrow::array::ArrayRef;
+use datafusion_common::{Result, internal_err};
+
+use crate::call_window::{CallIds, Tokens};
+use crate::number_lists::{Lists, NotFinite};
+
+/// The tokens of a trajectory, each with its log ratio.
+pub(super) struct LogRatios<'a> {
+    pub(super) ids: CallIds<'a>,
+    pub(super) tokens: Tokens,
+    pub(super) values: Vec<f64>,
+}
+
+impl<'a> LogRatios<'a> {
+    /// Reads the columns that the functions share: `train_logprobs`, `rollout_logprobs`, `mask`, `call_id`.
+    pub(super) fn read(function: &str, columns: &'a [ArrayRef], rows: usize, not_finite: NotFinite) -> Result<Self> {
+        let [train, rollout, mask, call_ids, ..] = columns else {
+            return internal_err!("{function} over {} columns", columns.len());
+        };
+        let ids = CallIds::of(call_ids)?;
+        let (train, rollout) = (Lists::of("train_logprobs", train)?, Lists::of("rollout_logprobs", rollout)?);
+        let mask = Lists::of("mask", mask)?;
+        let tokens = Tokens::read(function, &ids, &mask, &[&train, &rollout], rows, not_finite)?;
+        let values = tokens.numbers[0].iter().zip(&tokens.numbers[1]).map(|(train, rollout)| train - rollout).collect();
+        Ok(Self { ids, tokens, values })
+    }
+}
+
 /// Bound of the exponents, as verl clamps them: exp(20) is about 485 million.
 pub(super) const LOG_BOUND: f64 = 20.0;
 

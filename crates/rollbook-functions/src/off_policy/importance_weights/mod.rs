@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use arrow::array::ArrayRef;
-use datafusion_common::{Result, internal_err, plan_err};
+use datafusion_common::{Result, plan_err};
 
-use super::ratio::{Sum, bounded};
+use super::ratio::{LogRatios, Sum, bounded};
 use super::{CALL_ID, MASK, ROLLOUT_LOGPROBS, TRAIN_LOGPROBS};
-use crate::call_window::{CallIds, Definition, Kernel, Tokens, udwf};
+use crate::call_window::{Definition, Kernel, udwf};
 use crate::constants::Constants;
 use crate::function::{Function, Kind, Param};
-use crate::number_lists::{Lists, NOT_FINITE, NotFinite, UNSELECTED, Unselected, number_list};
+use crate::number_lists::{NOT_FINITE, NotFinite, UNSELECTED, Unselected, number_list};
 
 /// `importance_weights`.
 pub(crate) const IMPORTANCE_WEIGHTS: Function = Function {
@@ -183,16 +183,8 @@ impl ImportanceWeights {
 impl Kernel for ImportanceWeights {
     fn evaluate(&self, columns: &[ArrayRef], rows: usize) -> Result<ArrayRef> {
         let name = IMPORTANCE_WEIGHTS.name;
-        let [train, rollout, mask, call_ids, ..] = columns else {
-            return internal_err!("{name} over {} columns", columns.len());
-        };
-        let ids = CallIds::of(call_ids)?;
-        let (train, rollout) = (Lists::of("train_logprobs", train)?, Lists::of("rollout_logprobs", rollout)?);
-        let mask = Lists::of("mask", mask)?;
-        let tokens = Tokens::read(name, &ids, &mask, &[&train, &rollout], rows, self.not_finite)?;
-        let log_ratios: Vec<f64> =
-            tokens.numbers[0].iter().zip(&tokens.numbers[1]).map(|(train, rollout)| train - rollout).collect();
-        let mut result = self.weights(&log_ratios, &tokens.selected);
+        let LogRatios { ids, tokens, values } = LogRatios::read(name, columns, rows, self.not_finite)?;
+        let mut result = self.weights(&values, &tokens.selected);
         for (weight, selected) in result.iter_mut().zip(&tokens.selected).filter(|(_, selected)| !**selected) {
             *weight = if *selected { *weight } else { self.unselected.value(0.0) };
         }

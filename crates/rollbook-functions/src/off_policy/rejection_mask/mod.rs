@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use arrow::array::ArrayRef;
-use datafusion_common::{Result, internal_err, plan_err};
+use datafusion_common::{Result, plan_err};
 
 use super::criteria::{Criterion, Level};
-use super::ratio::bounded;
+use super::ratio::{LogRatios, bounded};
 use super::{CALL_ID, MASK, ROLLOUT_LOGPROBS, TRAIN_LOGPROBS};
-use crate::call_window::{CallIds, Definition, Kernel, Tokens, udwf};
+use crate::call_window::{Definition, Kernel, udwf};
 use crate::function::{Function, Kind, Param};
-use crate::number_lists::{Lists, NOT_FINITE, NotFinite, mask_list, masks_of};
+use crate::number_lists::{NOT_FINITE, NotFinite, mask_list, masks_of};
 
 /// `rejection_mask`.
 pub(crate) const REJECTION_MASK: Function = Function {
@@ -78,15 +78,7 @@ struct RejectionMask {
 impl Kernel for RejectionMask {
     fn evaluate(&self, columns: &[ArrayRef], rows: usize) -> Result<ArrayRef> {
         let name = REJECTION_MASK.name;
-        let [train, rollout, mask, call_ids, ..] = columns else {
-            return internal_err!("{name} over {} columns", columns.len());
-        };
-        let ids = CallIds::of(call_ids)?;
-        let (train, rollout) = (Lists::of("train_logprobs", train)?, Lists::of("rollout_logprobs", rollout)?);
-        let mask = Lists::of("mask", mask)?;
-        let tokens = Tokens::read(name, &ids, &mask, &[&train, &rollout], rows, self.not_finite)?;
-        let log_ratios: Vec<f64> =
-            tokens.numbers[0].iter().zip(&tokens.numbers[1]).map(|(train, rollout)| train - rollout).collect();
+        let LogRatios { tokens, values: log_ratios, .. } = LogRatios::read(name, columns, rows, self.not_finite)?;
         let selected = || log_ratios.iter().zip(&tokens.selected).filter(|(_, selected)| **selected);
         let mut kept: Vec<Option<bool>> = tokens.selected.iter().map(|selected| Some(*selected)).collect();
         for criterion in &self.criteria {
