@@ -1,7 +1,7 @@
 //! Windows over calls in order: lists in, lists out, one partition at a time.
 //!
 //! ```text
-//! PARTITION BY run_id, rollout_id, trajectory_id ORDER BY trajectory_index
+//! PARTITION BY run_id, rollout_id, trajectory_id ORDER BY call_index, call_id
 //!
 //! rows of a partition   [a a a] [b b] [c c c c]      one list a call
 //! flattened              a a a   b b   c c c c       one sequence, scanned once

@@ -47,7 +47,7 @@ macro_rules! scan_rules {
     () => {
         "\
 - **Trajectory**: the calls of the partition in the window's order make one sequence of tokens; it ends with the last of them. \
-`OVER (PARTITION BY run_id, rollout_id, trajectory_id ORDER BY trajectory_index)` over the view `trajectories` is the usual window; ORDER BY must be unique.\n\
+`OVER (PARTITION BY run_id, rollout_id, trajectory_id ORDER BY call_index, call_id)` over the view `trajectories` is the usual window; ORDER BY must be unique.\n\
 - **Mask** comes before arithmetic: what a token that is not selected holds, NaN included, is never looked at (but by `observations => 'step'`).\n\
 - **Null**: an unknown number makes the token and every earlier one of the trajectory null, later ones stay. A null list is unknown as a whole; \
 where all lists of a call are null its result is null, and it has no tokens.\n\
