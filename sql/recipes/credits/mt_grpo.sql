@@ -20,35 +20,14 @@
 --     {"rollout_id": "a", "call_id": "a1", "value": 0.707105781188}
 --     {"rollout_id": "b", "call_id": "b0", "value": -1.06065917178}
 --     {"rollout_id": "b", "call_id": "b1", "value": -0.707105781188}
-WITH rewarded AS (
-    SELECT
-        path.run_id, path.step, path.rollout_id, path.call_id, path.call_index, path.turn_index, path.trajectory_id,
-        whole.outcome,
-        CASE WHEN own.call_id IS NULL THEN 0.0 ELSE own.value END AS earned
-    FROM trajectories AS path
-    JOIN (
-        -- Without a reward of the whole rollout its calls have earned all there is.
-        SELECT
-            run_id,
-            rollout_id,
-            CASE
-                WHEN count(*) FILTER (WHERE call_id IS NULL) = 0 THEN 0.0
-                ELSE max(value) FILTER (WHERE call_id IS NULL)
-            END AS outcome
-        FROM reward
-        GROUP BY run_id, rollout_id
-    ) AS whole ON whole.run_id = path.run_id AND whole.rollout_id = path.rollout_id
-    LEFT JOIN (SELECT run_id, call_id, value FROM reward WHERE call_id IS NOT NULL) AS own
-        ON own.run_id = path.run_id AND own.call_id = path.call_id
-),
-placed AS (
+WITH placed AS (
     SELECT
         *,
         row_number() OVER (PARTITION BY run_id, rollout_id, trajectory_id ORDER BY call_index, call_id) AS place,
         row_number() OVER (
             PARTITION BY run_id, rollout_id, trajectory_id ORDER BY call_index DESC, call_id DESC
         ) = 1 AS is_last
-    FROM rewarded
+    FROM rewarded_calls
 ),
 grouped AS (
     SELECT

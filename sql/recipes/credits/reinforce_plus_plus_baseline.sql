@@ -16,34 +16,13 @@
 --     {"rollout_id": "b", "call_id": "b", "value": -0.499749921867}
 --     {"rollout_id": "c", "call_id": "c", "value": -0.499749921867}
 --     {"rollout_id": "d", "call_id": "d", "value": -0.499749921867}
-WITH rewarded AS (
-    SELECT
-        path.run_id, path.step, path.rollout_id, path.call_id, path.call_index, path.turn_index, path.trajectory_id,
-        whole.outcome,
-        CASE WHEN own.call_id IS NULL THEN 0.0 ELSE own.value END AS earned
-    FROM trajectories AS path
-    JOIN (
-        -- Without a reward of the whole rollout its calls have earned all there is.
-        SELECT
-            run_id,
-            rollout_id,
-            CASE
-                WHEN count(*) FILTER (WHERE call_id IS NULL) = 0 THEN 0.0
-                ELSE max(value) FILTER (WHERE call_id IS NULL)
-            END AS outcome
-        FROM reward
-        GROUP BY run_id, rollout_id
-    ) AS whole ON whole.run_id = path.run_id AND whole.rollout_id = path.rollout_id
-    LEFT JOIN (SELECT run_id, call_id, value FROM reward WHERE call_id IS NOT NULL) AS own
-        ON own.run_id = path.run_id AND own.call_id = path.call_id
-),
-grouped AS (
+WITH grouped AS (
     SELECT
         rewarded.*,
         member.group_key,
         rewarded.rollout_id || '/' || rewarded.trajectory_id AS trajectory,
         rewarded.rollout_id || '/' || rewarded.call_id AS call
-    FROM rewarded
+    FROM rewarded_calls AS rewarded
     JOIN (
         SELECT DISTINCT run_id, rollout_id, CAST($group_key AS VARCHAR) AS group_key FROM reward
     ) AS member

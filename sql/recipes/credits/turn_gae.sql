@@ -40,28 +40,7 @@
 --   param gamma=0.5
 --   expect {"rollout_id": "a", "call_id": "a0", "value": 1.5} {"rollout_id": "a", "call_id": "a1", "value": 0.0}
 --     {"rollout_id": "b", "call_id": "b0", "value": 2.0} {"rollout_id": "b", "call_id": "b1", "value": 2.0}
-WITH rewarded AS (
-    SELECT
-        path.run_id, path.step, path.rollout_id, path.call_id, path.call_index, path.turn_index, path.trajectory_id,
-        whole.outcome,
-        CASE WHEN own.call_id IS NULL THEN 0.0 ELSE own.value END AS earned
-    FROM trajectories AS path
-    JOIN (
-        -- Without a reward of the whole rollout its calls have earned all there is.
-        SELECT
-            run_id,
-            rollout_id,
-            CASE
-                WHEN count(*) FILTER (WHERE call_id IS NULL) = 0 THEN 0.0
-                ELSE max(value) FILTER (WHERE call_id IS NULL)
-            END AS outcome
-        FROM reward
-        GROUP BY run_id, rollout_id
-    ) AS whole ON whole.run_id = path.run_id AND whole.rollout_id = path.rollout_id
-    LEFT JOIN (SELECT run_id, call_id, value FROM reward WHERE call_id IS NOT NULL) AS own
-        ON own.run_id = path.run_id AND own.call_id = path.call_id
-),
-steps AS (
+WITH steps AS (
     SELECT
         *,
         earned + CASE
@@ -70,7 +49,7 @@ steps AS (
             ) = 1 THEN outcome
             ELSE 0.0
         END AS reward
-    FROM rewarded
+    FROM rewarded_calls
 ),
 valued AS (
     SELECT steps.*, signal.first_value AS critic

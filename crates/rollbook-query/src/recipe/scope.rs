@@ -19,6 +19,9 @@ use crate::recipe::upstream::{Purposes, Upstream, quoted, text_column};
 use crate::recipe::{Kind, Recipe};
 use crate::session::Session;
 
+/// What recipes over calls and tokens start from: a query over the upstream that they know by name, too.
+const REWARDED_CALLS: (&str, &str) = ("rewarded_calls", include_str!("../../../../sql/views/rewarded_calls.sql"));
+
 /// What a recipe may see: the rows of a run, and its upstream.
 #[derive(Debug, Default)]
 pub(crate) struct Scope {
@@ -58,8 +61,23 @@ impl Scope {
 
     /// Narrows a query to the scope.
     async fn apply(&self, session: &Session, recipe: &str, query: &Query) -> Result<Query> {
-        let mut query = query.clone();
+        let (name, sql) = REWARDED_CALLS;
         let mut tables = self.tables.clone();
+        if tables.contains_key("reward") && relations(&mut query.clone()).iter().any(|read| read == name) {
+            let calls = self.narrowed(session, name, &parse_query(name, sql)?, tables.clone()).await?;
+            tables.insert(name.to_owned(), calls);
+        }
+        self.narrowed(session, recipe, query, tables).await
+    }
+
+    async fn narrowed(
+        &self,
+        session: &Session,
+        recipe: &str,
+        query: &Query,
+        mut tables: BTreeMap<String, Query>,
+    ) -> Result<Query> {
+        let mut query = query.clone();
         if let Some(run) = &self.run {
             for name in relations(&mut query) {
                 if !tables.contains_key(&name) && has_run(session, &name).await {

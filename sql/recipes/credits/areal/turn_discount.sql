@@ -21,28 +21,7 @@
 --     {"rollout_id": "a", "call_id": "a1", "value": -1.09999120007}
 --     {"rollout_id": "b", "call_id": "b0", "value": -0.299997600019}
 --     {"rollout_id": "b", "call_id": "b1", "value": 1.29998960008}
-WITH rewarded AS (
-    SELECT
-        path.run_id, path.step, path.rollout_id, path.call_id, path.call_index, path.turn_index, path.trajectory_id,
-        whole.outcome,
-        CASE WHEN own.call_id IS NULL THEN 0.0 ELSE own.value END AS earned
-    FROM trajectories AS path
-    JOIN (
-        -- Without a reward of the whole rollout its calls have earned all there is.
-        SELECT
-            run_id,
-            rollout_id,
-            CASE
-                WHEN count(*) FILTER (WHERE call_id IS NULL) = 0 THEN 0.0
-                ELSE max(value) FILTER (WHERE call_id IS NULL)
-            END AS outcome
-        FROM reward
-        GROUP BY run_id, rollout_id
-    ) AS whole ON whole.run_id = path.run_id AND whole.rollout_id = path.rollout_id
-    LEFT JOIN (SELECT run_id, call_id, value FROM reward WHERE call_id IS NOT NULL) AS own
-        ON own.run_id = path.run_id AND own.call_id = path.call_id
-),
-steps AS (
+WITH steps AS (
     SELECT
         *,
         earned + CASE
@@ -51,7 +30,7 @@ steps AS (
             ) = 1 THEN outcome
             ELSE 0.0
         END AS reward
-    FROM rewarded
+    FROM rewarded_calls
 ),
 discounted AS (
     SELECT

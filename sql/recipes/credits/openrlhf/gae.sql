@@ -55,28 +55,7 @@
 --   param lam=0.5
 --   expect {"rollout_id": "a", "call_id": "a0", "token_values": [-0.39223227, 1.372812946]}
 --     {"rollout_id": "a", "call_id": "a1", "token_values": [-0.980580676]}
-WITH rewarded AS (
-    SELECT
-        path.*,
-        whole.outcome,
-        CASE WHEN own.call_id IS NULL THEN 0.0 ELSE own.value END AS earned
-    FROM trajectories AS path
-    JOIN (
-        -- Without a reward of the whole rollout its calls have earned all there is.
-        SELECT
-            run_id,
-            rollout_id,
-            CASE
-                WHEN count(*) FILTER (WHERE call_id IS NULL) = 0 THEN 0.0
-                ELSE max(value) FILTER (WHERE call_id IS NULL)
-            END AS outcome
-        FROM reward
-        GROUP BY run_id, rollout_id
-    ) AS whole ON whole.run_id = path.run_id AND whole.rollout_id = path.rollout_id
-    LEFT JOIN (SELECT run_id, call_id, value FROM reward WHERE call_id IS NOT NULL) AS own
-        ON own.run_id = path.run_id AND own.call_id = path.call_id
-),
-listed AS (
+WITH listed AS (
     SELECT DISTINCT run_id, call_id, 0 AS place, CAST(NULL AS DOUBLE[]) AS numbers
     FROM calls
     UNION ALL
@@ -122,7 +101,7 @@ signals AS (
 ),
 valued AS (
     SELECT rewarded.*, signal.critic, signal.token_rewards
-    FROM rewarded
+    FROM rewarded_calls AS rewarded
     LEFT JOIN signals AS signal ON signal.run_id = rewarded.run_id AND signal.call_id = rewarded.call_id
 ),
 placed AS (
