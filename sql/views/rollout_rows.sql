@@ -1,54 +1,12 @@
 -- One row per rollout with a trainable call that has tokens: the rows that a trainer would have of it, and its trained tokens.
 --
--- call_rows = one row a call; merged_rows = one row a chain of exact extensions, as the build `merged` makes them. A parent in
--- another import is no known parent here: compact the lake to join them. trained_tokens = output tokens that the action mask
--- selects, else the sampled ones.
+-- call_rows = one row a call; merged_rows = one row a chain of exact extensions, as the build `merged` makes them (view
+-- call_rows).
 SELECT
     run_id,
     rollout_id,
     count(*) AS call_rows,
-    count(DISTINCT root) AS merged_rows,
-    sum(trained) AS trained_tokens
-FROM (
-    SELECT
-        run_id,
-        rollout_id,
-        is_useful,
-        trained,
-        chain_root(call_id, parent_call_id, extends)
-            OVER (PARTITION BY run_id, rollout_id ORDER BY call_index, call_id) AS root
-    FROM (
-        SELECT
-            child.run_id,
-            child.rollout_id,
-            child.call_id,
-            child.call_index,
-            child.parent_call_id,
-            child.is_useful,
-            child.trained,
-            coalesce(child.parent_prefix_len = parent.context_len, false) AS extends
-        FROM (
-            SELECT
-                run_id, rollout_id, call_id, call_index, parent_call_id, parent_prefix_len,
-                output_len > 0 AND coalesce(is_trainable, coalesce(kind, 'act') IN ('act', 'compact')) AS is_useful,
-                sampled_count(output_len, coalesce(action_mask, sampled_mask)) AS trained,
-                count(*) OVER (PARTITION BY run_id, call_id) AS copies
-            FROM calls
-            WHERE call_id IS NOT NULL
-        ) AS child
-        LEFT JOIN (
-            -- An id that several calls of the run have means none of them.
-            SELECT run_id, rollout_id, call_id, max(CAST(prompt_len AS BIGINT) + output_len) AS context_len
-            FROM calls
-            WHERE call_id IS NOT NULL
-            GROUP BY run_id, rollout_id, call_id
-            HAVING count(*) = 1
-        ) AS parent
-            ON parent.run_id = child.run_id
-            AND parent.rollout_id = child.rollout_id
-            AND parent.call_id = child.parent_call_id
-        WHERE child.copies = 1
-    )
-)
-WHERE is_useful
+    count(DISTINCT row_id) AS merged_rows,
+    sum(trained_tokens) AS trained_tokens
+FROM call_rows
 GROUP BY run_id, rollout_id

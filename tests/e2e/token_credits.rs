@@ -132,7 +132,7 @@ fn rewards_fall_due_at_the_last_token() {
     // gamma 0.5 a token: a0 has tokens 1, 2 with reward 2 at the second, a1 one with 1.
     let expected = [("a0", json!([1.25, 2.5])), ("a1", json!([1.0])), ("b0", json!([1.0])), ("b1", json!([2.0, 4.0]))];
     assert_credit(&scratch, "returns", &["gamma=0.5"], &expected);
-    assert_credit(&scratch, "slime/reinforce_plus_plus", &["gamma=0.5"], &expected);
+    assert_credit(&scratch, "slime/reinforce_plus_plus", &["gamma=0.5", "votes=rollout"], &expected);
 }
 
 /// What trainers make of the rewards 1, 0, 0, 0 and 200, 400, 100, 300 tokens.
@@ -198,7 +198,7 @@ fn weights_of_another_policy() {
     assert_credit(&scratch, "on_policy_distillation", &[], &differences);
     // Against a reference with logprob -1 everywhere, k1 costs half of ln 2 at the first token and gives ln 2 at the third.
     let returns = expected(json!([3.0 + 0.5 * two, 3.0 + two]), json!([1.0 + two]), json!([null]), json!([null, 4.0]));
-    assert_credit(&scratch, "slime/reinforce_plus_plus", &["kl_coef=0.5"], &returns);
+    assert_credit(&scratch, "slime/reinforce_plus_plus", &["kl_coef=0.5", "votes=rollout"], &returns);
 }
 
 #[test]
@@ -211,7 +211,8 @@ fn rewards_of_tokens_come_as_signals() {
     let alone = [("a0", json!([0.75, 0.5])), ("a1", json!([1.0])), ("b0", json!([null])), ("b1", json!([null, null]))];
     let parameters = ["gamma=0.5", "token_rewards=token_reward", "outcome_weight=0"];
     assert_credit(&scratch, "returns", &parameters, &alone);
-    assert_credit(&scratch, "slime/reinforce_plus_plus", &parameters, &alone);
+    let of_rollouts = [&parameters[..], &["votes=rollout"]].concat();
+    assert_credit(&scratch, "slime/reinforce_plus_plus", &of_rollouts, &alone);
     let both = [("a0", json!([2.0, 3.0])), ("a1", json!([2.0])), ("b0", json!([null])), ("b1", json!([null, null]))];
     assert_credit(&scratch, "returns", &parameters[..2], &both);
 }

@@ -194,6 +194,53 @@ fn rollout_correction_is_that_of_verl() {
     }
 }
 
+#[test]
+fn losses_and_partitions_are_those_of_verl() {
+    let Some((golden, scratch)) = open() else { return };
+    let lists = |name: &str| {
+        let lists = rows(&golden["inputs"][name]);
+        lists.into_iter().map(|list| format!("{list:?}")).collect::<Vec<_>>()
+    };
+    let batch: Vec<String> = lists("loss")
+        .iter()
+        .zip(lists("loss_mask"))
+        .map(|(loss, mask)| format!("({loss}, CAST({mask} AS BIGINT[]))"))
+        .collect();
+    let batch = format!("(VALUES {}) AS t(loss_mat, loss_mask)", batch.join(", "));
+    for (mode, expected) in golden["agg_loss"].as_object().unwrap() {
+        let sql = format!("SELECT agg_loss(loss_mat, loss_mask, loss_agg_mode => '{mode}') FROM {batch}");
+        let found = number(&scratch.row(LAKE, &sql)[0]);
+        assert!((found - number(expected)).abs() <= EXACT, "{mode}: {found} is not {expected}");
+    }
+    let balancing = &golden["seqlen_balancing"];
+    let numbers = |name: &str| -> Vec<i64> {
+        balancing[name].as_array().unwrap().iter().map(|number| number.as_i64().unwrap()).collect()
+    };
+    let table: Vec<String> =
+        numbers("seqlens").iter().enumerate().map(|(item, seqlen)| format!("({item}, {seqlen})")).collect();
+    let table = format!("(VALUES {}) AS t(item, seqlen)", table.join(", "));
+    let column = |expression: &str| -> Vec<i64> {
+        let found = scratch.rows(LAKE, &format!("SELECT {expression} AS x FROM {table} ORDER BY item"));
+        found.iter().map(|row| row["x"].as_i64().unwrap()).collect()
+    };
+    let workload = "24576 * seqlen + seqlen * seqlen";
+    assert_eq!(column(workload), numbers("workloads"));
+    for (entry, call) in [
+        ("kk_k4_unequal", "karmarkar_karp(seqlen, 4)".to_owned()),
+        ("kk_k4_equal", "karmarkar_karp(seqlen, 4, equal_size => true)".to_owned()),
+        ("kk_workload_k3_unequal", format!("karmarkar_karp({workload}, k_partitions => 3, equal_size => false)")),
+    ] {
+        let partition_of = column(&format!("{call} OVER (ORDER BY item)"));
+        let expected = balancing[entry].as_array().unwrap();
+        for (partition, items) in expected.iter().enumerate() {
+            let found: Vec<usize> =
+                (0..partition_of.len()).filter(|item| usize::try_from(partition_of[*item]) == Ok(partition)).collect();
+            assert_eq!(json!(found), *items, "{entry}");
+        }
+        assert_eq!(expected.iter().map(|items| items.as_array().unwrap().len()).sum::<usize>(), partition_of.len());
+    }
+}
+
 /// Where the tokens of a call stand in verl's row.
 type Places = BTreeMap<String, (usize, usize, usize)>;
 

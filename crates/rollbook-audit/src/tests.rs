@@ -155,7 +155,7 @@ async fn a_changed_row_of_a_derivation_is_found_by_running_its_recipe_again() {
     let recipe = |name| find_recipe(name).unwrap();
     let options = DeriveOptions::default();
     let reward = run_reward(&session(&lake).await, &recipe("verifier_value"), &options).await.unwrap();
-    let credit = run_credit(&session(&lake).await, &recipe("grpo"), &reward.name, &options).await.unwrap();
+    let credit = run_credit(&session(&lake).await, &recipe("grpo"), reward.name.as_str(), &options).await.unwrap();
     let derive = AuditOptions { checks: vec!["score/derive".to_owned()], ..AuditOptions::default() };
     let clean = audit(&session(&lake).await, &derive).await.unwrap();
     assert_eq!((clean.findings.len(), clean.checks[0].examined), (0, 768), "{:#?}", clean.findings);

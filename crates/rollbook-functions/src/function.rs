@@ -7,7 +7,10 @@ use datafusion_common::{Result, ScalarValue, internal_err};
 use datafusion_expr::{AggregateUDF, DocSection, Documentation, ScalarUDF, WindowUDF};
 
 use crate::encodings::Encodings;
-use crate::{credit, encodings, evaluation, exact, lineage, off_policy, packing, token_credit, tokens};
+use crate::{
+    credit, encodings, evaluation, exact, grouping, lineage, objective, off_policy, packing, shaping, token_credit,
+    tokens,
+};
 
 /// One argument of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -171,6 +174,9 @@ const FUNCTIONS: &[&Function] = &[
     &credit::ROLLOUT_MEAN,
     &credit::ROLLOUT_STD,
     &credit::ROLLOUT_RANK,
+    &shaping::CLIP,
+    &shaping::BALANCE,
+    &grouping::SIMILARITY_GROUP,
     &token_credit::TOKEN_MASK,
     &token_credit::PLACE_REWARD,
     &token_credit::TOKEN_RETURNS,
@@ -193,7 +199,9 @@ const FUNCTIONS: &[&Function] = &[
     &evaluation::PASS_HAT_K,
     &evaluation::PASS_HAT_K_INTERVAL,
     &evaluation::MEAN_INTERVAL,
+    &objective::AGG_LOSS,
     &packing::PACK,
+    &packing::KARMARKAR_KARP,
     &lineage::CHAIN_ROOT,
     &lineage::CHAIN_INDEX,
     &lineage::TRAJECTORY_ID,

@@ -1,5 +1,5 @@
-//! The SQL functions of Rollbook: token lists, encodings, credit windows, token credit, off-policy correction, evaluation, packing, call
-//! chains and exact sums.
+//! The SQL functions of Rollbook: token lists, encodings, credit windows, shaping, token credit, off-policy correction, evaluation,
+//! objectives, packing, call chains and exact sums.
 //!
 //! A function is one folder, `src/<family>/<name>/`, with its definition, its code and its `.slt`; one line in the list of its family makes
 //! it known. [`functions`] lists them all in the order of the documentation. They are ordinary `DataFusion` functions that read no table (what they need
@@ -18,11 +18,14 @@ mod encodings;
 mod evaluation;
 mod exact;
 mod function;
+mod grouping;
 mod lineage;
 mod list_function;
 mod number_lists;
+mod objective;
 mod off_policy;
 mod packing;
+mod shaping;
 mod token_credit;
 mod tokens;
 

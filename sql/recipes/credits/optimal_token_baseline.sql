@@ -2,12 +2,15 @@
 -- @doc The return of each token less a baseline of its own, weighted by how much the paths so far vary; tokens are
 --   compared by their number among the trained ones. A trajectory is a path of calls through the rollout (view
 --   trajectories); the reward of the rollout falls due at its last trained token, that of a call at the call's last.
--- @formula A_t = G_t - sum(G_t * W_t) / (sum(W_t) + 1e-8) over the trajectories of the group; W_t = cumulative sum of 1
---   - 2 * pi_t + sum(pi^2); a singleton keeps its return
+-- @formula A_t = G_t - sum(G_t * W_t) / (sum(W_t) + epsilon) over the trajectories of the group; W_t = cumulative sum of (1
+--   - 2 * pi_t + sum(pi^2)) * weight^2; a singleton keeps its return
 -- @source verl, tir_optimal_token_baseline in verl/trainer/ppo/core_algos.py
 -- @param logprob_signal string = trainer_logprob : signal with the policy's logprob of each token
 -- @param squares_signal string = sum_pi_squared : signal with the sum of the squared probabilities of the vocabulary
 -- @param producer string = null : producer of the signals; null = the only one
+-- @param rollout_is_weights string = null : signal with the importance weight of each token, whose square its path weight is
+--   multiplied with; null = none
+-- @param epsilon double = 1e-8 : added to the sum of path weights
 -- @param handle_zero_tail boolean = true : whether the baseline is 0 where only the longest trajectory has tokens
 -- @param token_rewards string = null : signal whose values are added to the rewards of tokens; null = none
 -- @param outcome_weight double = 1 : what the rewards of rollouts and calls are multiplied with
@@ -44,6 +47,22 @@
 --   ORDER BY run_id, call_id
 --   LIMIT 1
 -- @check there is no signal {name}: import it into token_signals
+--   SELECT $rollout_is_weights AS name
+--   FROM (
+--     SELECT count(*) AS found
+--     FROM token_signals
+--     WHERE name = $rollout_is_weights AND ($producer IS NULL OR producer = $producer)
+--   )
+--   WHERE $rollout_is_weights IS NOT NULL AND found = 0
+-- @check call {call_id} has several signals {name}: name one with the parameter producer
+--   SELECT call_id, $rollout_is_weights AS name
+--   FROM token_signals
+--   WHERE name = $rollout_is_weights AND ($producer IS NULL OR producer = $producer)
+--   GROUP BY run_id, call_id
+--   HAVING count(*) > 1
+--   ORDER BY run_id, call_id
+--   LIMIT 1
+-- @check there is no signal {name}: import it into token_signals
 --   SELECT $token_rewards AS name
 --   FROM (
 --     SELECT count(*) AS found
@@ -69,6 +88,20 @@
 --     {"rollout_id": "b", "call_id": "b0", "name": "sum_pi_squared", "values": [0.5, 0.5]}
 --   expect {"rollout_id": "a", "call_id": "a0", "token_values": [0.5, 0.5, 1.0]}
 --     {"rollout_id": "b", "call_id": "b0", "token_values": [-0.5, -0.5]}
+-- @test importance weights count by their square
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1} {"rollout_id": "b", "group_id": "g", "value": 3}
+--   calls {"call_id": "a0", "rollout_id": "a", "call_index": 0, "output_len": 1}
+--     {"call_id": "b0", "rollout_id": "b", "call_index": 0, "output_len": 1}
+--   token_signals {"rollout_id": "a", "call_id": "a0", "name": "trainer_logprob", "values": [-0.6931471805599453]}
+--     {"rollout_id": "b", "call_id": "b0", "name": "trainer_logprob", "values": [-0.6931471805599453]}
+--     {"rollout_id": "a", "call_id": "a0", "name": "sum_pi_squared", "values": [0.5]}
+--     {"rollout_id": "b", "call_id": "b0", "name": "sum_pi_squared", "values": [0.5]}
+--     {"rollout_id": "a", "call_id": "a0", "name": "weights", "values": [2]}
+--     {"rollout_id": "b", "call_id": "b0", "name": "weights", "values": [0.5]}
+--   param rollout_is_weights=weights
+--   param epsilon=0
+--   expect {"rollout_id": "a", "call_id": "a0", "token_values": [-0.11764705882352944]}
+--     {"rollout_id": "b", "call_id": "b0", "token_values": [1.8823529411764706]}
 WITH listed AS (
     SELECT DISTINCT run_id, call_id, 0 AS place, CAST(NULL AS DOUBLE[]) AS numbers
     FROM calls
@@ -79,7 +112,8 @@ WITH listed AS (
         CASE
             WHEN name = $logprob_signal THEN 1
             WHEN name = $squares_signal THEN 2
-            WHEN name = $token_rewards THEN 3
+            WHEN name = $rollout_is_weights THEN 3
+            WHEN name = $token_rewards THEN 4
         END AS place,
         "values" AS numbers
     FROM token_signals
@@ -87,6 +121,7 @@ WITH listed AS (
         AND (
             name = $logprob_signal
             OR name = $squares_signal
+            OR name = $rollout_is_weights
             OR name = $token_rewards
         )
 ),
@@ -101,7 +136,9 @@ ordered AS (
         lead(place, 2) OVER calls AS place_2,
         lead(numbers, 2) OVER calls AS numbers_2,
         lead(place, 3) OVER calls AS place_3,
-        lead(numbers, 3) OVER calls AS numbers_3
+        lead(numbers, 3) OVER calls AS numbers_3,
+        lead(place, 4) OVER calls AS place_4,
+        lead(numbers, 4) OVER calls AS numbers_4
     FROM listed
     WINDOW calls AS (PARTITION BY run_id, call_id ORDER BY place)
 ),
@@ -118,12 +155,18 @@ signals AS (
             WHEN place_1 = 3 THEN numbers_1
             WHEN place_2 = 3 THEN numbers_2
             WHEN place_3 = 3 THEN numbers_3
+        END AS is_weights,
+        CASE
+            WHEN place_1 = 4 THEN numbers_1
+            WHEN place_2 = 4 THEN numbers_2
+            WHEN place_3 = 4 THEN numbers_3
+            WHEN place_4 = 4 THEN numbers_4
         END AS token_rewards
     FROM ordered
     WHERE place = 0
 ),
 squared AS (
-    SELECT rewarded.*, signal.logprobs, signal.pi_squared, signal.token_rewards
+    SELECT rewarded.*, signal.logprobs, signal.pi_squared, signal.is_weights, signal.token_rewards
     FROM rewarded_calls AS rewarded
     LEFT JOIN signals AS signal ON signal.run_id = rewarded.run_id AND signal.call_id = rewarded.call_id
 ),
@@ -162,8 +205,8 @@ SELECT
     CASE
         WHEN group_key IS NOT NULL
         THEN optimal_token_baseline(
-            rewards, token_mask, logprobs, pi_squared, trajectory_id, call_id, gap => gap_len,
-            align => 'selected', zero_tail => $handle_zero_tail
+            rewards, token_mask, logprobs, pi_squared, trajectory_id, call_id, weights => is_weights, gap => gap_len,
+            eps => $epsilon, align => 'selected', zero_tail => $handle_zero_tail
         ) OVER (PARTITION BY run_id, group_key ORDER BY rollout_id, trajectory_id, call_index, call_id)
     END AS token_values,
     'group' AS baseline_scope,

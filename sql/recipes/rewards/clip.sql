@@ -1,8 +1,8 @@
 -- @kind reward
--- @doc A reward cut at two bounds: as it is, or after its group's mean is taken off, or as a z-score of its group. The three
---   stand under one name in trainers and give other advantages; a cut baseline is followed by a credit without one. A rollout
---   without a reward stays without one, the only member of a group has mean 0 and z-score 0; a NaN or infinite reward is an
---   error.
+-- @doc A reward cut at two bounds: as it is, or after its group's mean is taken off, or as a z-score of its group.
+--   The three stand under one name in trainers and give other advantages; a cut baseline is followed by a credit
+--   without one. A rollout without a reward stays without one, the only member of a group has mean 0 and z-score 0; a
+--   NaN or infinite reward is an error. Rollouts for training and for evaluation are groups of their own.
 -- @formula r' = min(max(x, low), high), x = r (baseline none), r - mean (mean), or (r - mean) / (std + eps) (zscore)
 -- @source TRL RLOO clips before the baseline (none); OpenRLHF's reward_clip_range (-10, 10) after it (mean); RAGEN's asym_clip is zscore with -1 and 3
 -- @differs affine: shifts and scales too, never after a baseline
@@ -51,9 +51,9 @@
 WITH compared AS (
     SELECT
         *,
-        dr_grpo(CASE WHEN $baseline = 'mean' THEN value END, rollout_id) OVER (PARTITION BY run_id, $group_key) AS centered,
+        dr_grpo(CASE WHEN $baseline = 'mean' THEN value END, rollout_id) OVER (PARTITION BY run_id, COALESCE(purpose, 'train'), $group_key) AS centered,
         grpo(CASE WHEN $baseline = 'zscore' THEN value END, rollout_id, ddof => $ddof, eps => $eps)
-            OVER (PARTITION BY run_id, $group_key) AS zscore
+            OVER (PARTITION BY run_id, COALESCE(purpose, 'train'), $group_key) AS zscore
     FROM reward
 ),
 picked AS (

@@ -1,7 +1,8 @@
 -- @kind reward
--- @doc Leaves out groups that teach nothing, in the forms that trainers have. What is left out has no reward, with the reason
---   zero_variance or group_mean; statistics are over the rollouts that have a reward. A rollout without a group has nothing to
---   differ from and goes; a NaN or infinite reward is an error.
+-- @doc Leaves out groups that teach nothing, in the forms that trainers have. What is left out has no reward, with
+--   the reason zero_variance or group_mean; statistics are over the rollouts that have a reward. A rollout without a
+--   group has nothing to differ from and goes; a NaN or infinite reward is an error. Rollouts for training and for
+--   evaluation are groups of their own.
 -- @formula kept where std > tol (std), max - min > tol (range), not all equal or alone (exact), low < mean < high (mean), or the others are not all equal (leave_one_out)
 -- @source std: slime (1e-6); range: SkyRL (1e-6), ART (1e-12, a singleton goes); exact: verl filter_groups (np.std == 0, a singleton stays), rLLM; mean: OpenRLHF dynamic_filtering (0, 1); leave_one_out: NeMo RL dynamic sampling
 -- @differs leave_one_out is per rollout: it drops the lone winner of a group and keeps the losers, as NeMo RL does with its leave-one-out std
@@ -64,11 +65,11 @@ WITH members AS (
 counted AS (
     SELECT
         *,
-        count(value) OVER (PARTITION BY run_id, group_value) AS members,
-        count(value) OVER (PARTITION BY run_id, group_value, value) AS equal,
-        avg(value) OVER (PARTITION BY run_id, group_value) AS mean,
-        min(value) OVER (PARTITION BY run_id, group_value) AS least,
-        max(value) OVER (PARTITION BY run_id, group_value) AS most
+        count(value) OVER (PARTITION BY run_id, COALESCE(purpose, 'train'), group_value) AS members,
+        count(value) OVER (PARTITION BY run_id, COALESCE(purpose, 'train'), group_value, value) AS equal,
+        avg(value) OVER (PARTITION BY run_id, COALESCE(purpose, 'train'), group_value) AS mean,
+        min(value) OVER (PARTITION BY run_id, COALESCE(purpose, 'train'), group_value) AS least,
+        max(value) OVER (PARTITION BY run_id, COALESCE(purpose, 'train'), group_value) AS most
     FROM members
 ),
 spread AS (
@@ -77,13 +78,13 @@ spread AS (
         *,
         greatest(most - mean, mean - least) AS size,
         sum(CASE WHEN value = least OR value = most THEN 1 WHEN value IS NOT NULL THEN 0 END)
-            OVER (PARTITION BY run_id, group_value) AS extremes
+            OVER (PARTITION BY run_id, COALESCE(purpose, 'train'), group_value) AS extremes
     FROM counted
 ),
 scaled AS (
     SELECT
         *,
-        CASE WHEN size > 0.0 THEN sum(power((value - mean) / size, 2)) OVER (PARTITION BY run_id, group_value) ELSE 0.0 END AS squares
+        CASE WHEN size > 0.0 THEN sum(power((value - mean) / size, 2)) OVER (PARTITION BY run_id, COALESCE(purpose, 'train'), group_value) ELSE 0.0 END AS squares
     FROM spread
 ),
 judged AS (

@@ -1,7 +1,7 @@
 -- @kind reward
--- @doc A reward plus a bonus for the short and less a penalty for the long of a group; a wrong answer gets the penalty but
---   never the bonus. A rollout without a reward is no member. The only member of a group keeps its reward; a NaN or infinite
---   reward is an error.
+-- @doc A reward plus a bonus for the short and less a penalty for the long of a group; a wrong answer gets the
+--   penalty but never the bonus. A rollout without a reward is no member. The only member of a group keeps its
+--   reward; a NaN or infinite reward is an error. Rollouts for training and for evaluation are groups of their own.
 -- @formula l = 0.5 - (len - min len) / (max len - min len) over the group; r' = r + weight * (l if r > threshold else min(0, l)); r' = r where all are as long
 -- @source arXiv 2501.12599 (Kimi k1.5), section 2.3.3
 -- @differs length_penalty: relative to the longest and scaled by the mean reward
@@ -43,8 +43,8 @@ members AS (
 compared AS (
     SELECT
         *,
-        min(tokens) OVER (PARTITION BY run_id, group_value) AS least,
-        max(tokens) OVER (PARTITION BY run_id, group_value) AS most
+        min(tokens) OVER (PARTITION BY run_id, COALESCE(purpose, 'train'), group_value) AS least,
+        max(tokens) OVER (PARTITION BY run_id, COALESCE(purpose, 'train'), group_value) AS most
     FROM members
 ),
 placed AS (

@@ -1,7 +1,8 @@
 -- @kind reward
--- @doc A reward less a penalty on output, input and turns, each relative to the longest of the group and all scaled by the
---   group's mean reward, so that a group that always fails is not penalized. A rollout without a reward is no member. The only
---   member of a group is its own longest; a NaN or infinite reward is an error.
+-- @doc A reward less a penalty on output, input and turns, each relative to the longest of the group and all scaled
+--   by the group's mean reward, so that a group that always fails is not penalized. A rollout without a reward is no
+--   member. The only member of a group is its own longest; a NaN or infinite reward is an error. Rollouts for
+--   training and for evaluation are groups of their own.
 -- @formula r' = r - mean(r) * (output_weight * out / max out + input_weight * in / max in + turn_weight * turns / max turns) over the group
 -- @source prime-rl linear length penalty, weights 0.25, 0.1, 0.1
 -- @differs kimi_length: between the shortest and the longest, whatever the mean reward
@@ -48,10 +49,10 @@ members AS (
 compared AS (
     SELECT
         *,
-        avg(value) OVER (PARTITION BY run_id, group_value) AS mean,
-        max(outputs) OVER (PARTITION BY run_id, group_value) AS most_outputs,
-        max(inputs) OVER (PARTITION BY run_id, group_value) AS most_inputs,
-        max(turns) OVER (PARTITION BY run_id, group_value) AS most_turns
+        avg(value) OVER (PARTITION BY run_id, COALESCE(purpose, 'train'), group_value) AS mean,
+        max(outputs) OVER (PARTITION BY run_id, COALESCE(purpose, 'train'), group_value) AS most_outputs,
+        max(inputs) OVER (PARTITION BY run_id, COALESCE(purpose, 'train'), group_value) AS most_inputs,
+        max(turns) OVER (PARTITION BY run_id, COALESCE(purpose, 'train'), group_value) AS most_turns
     FROM members
 )
 SELECT

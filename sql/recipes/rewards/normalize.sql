@@ -1,8 +1,8 @@
 -- @kind reward
--- @doc A reward less a mean, over a standard deviation, each of them of the group, of the batch (the rollouts of one step), of
---   all steps so far, or left away. A rollout without a reward is no member. Equal rewards give 0; a NaN or infinite reward is
---   an error.
--- @formula r' = (r - mean) / (std + eps); leave_one_out: the mean of the others; a std of too few members divides by 1
+-- @doc A reward less a mean, over a standard deviation, each of them of the group, of the batch (the rollouts of one
+--   step), of all steps so far, or left away. A rollout without a reward is no member. Equal rewards give 0; a NaN or
+--   infinite reward is an error. Rollouts for training and for evaluation are groups of their own.
+-- @formula r' = (r - mean) / (std + eps); leave_one_out: the mean of the others; the std of too few members is 1
 -- @source AReaL NormConfig (mean_level, std_level, ddof 1, eps 1e-5, leave1out), ROLL (group, batch, running)
 -- @differs clip baseline zscore: group only, cut; a credit such as grpo: an advantage, over training rollouts only
 -- @param mean string = group : group, batch, running or none
@@ -55,70 +55,84 @@
 --   param eps=0
 --   expect {"rollout_id": "a", "value": -0.7071067811865475} {"rollout_id": "b", "value": 0.7071067811865475}
 --   expect {"rollout_id": "c", "value": 1.1094003924504583}
-WITH scaled AS (
-    -- Differences from one middle, over the largest reward: sums lose little where rewards are large and close, and the
-    -- squares of 1e-300 and 1e300 are numbers.
-    SELECT
-        run_id, rollout_id, call_id, step, value, exclusion_reason, $group_key AS group_value, unit,
-        value / unit - middle / unit AS x
-    FROM (
-        SELECT avg(value) AS middle, CASE WHEN max(abs(value)) > 0.0 THEN max(abs(value)) ELSE 1.0 END AS unit FROM reward
-    )
-    CROSS JOIN reward
-),
-grouped AS (
+-- @test groups, steps and runs leave each other alone
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1} {"rollout_id": "b", "group_id": "g", "value": 0}
+--     {"rollout_id": "c", "group_id": "g", "value": 0} {"rollout_id": "d", "group_id": "g", "value": 0}
+--     {"rollout_id": "e", "group_id": "h", "value": 1e300} {"rollout_id": "f", "group_id": "h", "value": -1e300}
+--   expect {"rollout_id": "a", "value": 1.4999700005999880} {"rollout_id": "b", "value": -0.4999900001999960}
+--     {"rollout_id": "c", "value": -0.4999900001999960} {"rollout_id": "d", "value": -0.4999900001999960}
+--   expect {"rollout_id": "e", "value": 0.7071067811865475} {"rollout_id": "f", "value": -0.7071067811865475}
+-- @test a std of one member is 1, beside which eps is added: 4 - 2 over 1.25
+--   reward {"rollout_id": "a", "group_id": "g", "step": 1, "value": 4} {"rollout_id": "b", "group_id": "h", "step": 1, "value": 0}
+--   param mean=batch
+--   param eps=0.25
+--   expect {"rollout_id": "a", "value": 1.6} {"rollout_id": "b", "value": -1.6}
+-- @test an evaluation is compared with evaluations
+--   reward {"rollout_id": "a", "group_id": "g", "value": 2} {"rollout_id": "b", "group_id": "g", "value": 0}
+--     {"rollout_id": "e", "group_id": "g", "value": 9, "purpose": "eval"}
+--   param std=none
+--   expect {"rollout_id": "a", "value": 1} {"rollout_id": "b", "value": -1} {"rollout_id": "e", "value": 0}
+WITH measured AS (
     SELECT
         *,
-        count(x) OVER (PARTITION BY run_id, group_value) AS group_count,
-        avg(x) OVER (PARTITION BY run_id, group_value) AS group_mean
-    FROM scaled
+        $group_key AS group_value,
+        concat_ws('/', rollout_id, call_id) AS member,
+        -- What all steps so far come to is summed over the run's largest: squares of 1e-300 and 1e300 are numbers then.
+        avg(value) OVER (PARTITION BY run_id) AS middle,
+        CASE
+            WHEN max(abs(value)) OVER (PARTITION BY run_id) > 0.0 THEN max(abs(value)) OVER (PARTITION BY run_id)
+            ELSE 1.0
+        END AS unit
+    FROM reward
 ),
-group_squared AS (
-    SELECT *, avg(power(x - group_mean, 2)) OVER (PARTITION BY run_id, group_value) AS group_square
-    FROM grouped
+compared AS (
+    SELECT
+        *,
+        value / unit - middle / unit AS x,
+        dr_grpo(value, member) OVER (PARTITION BY run_id, COALESCE(purpose, 'train'), group_value) AS group_difference,
+        rloo(value, member, singleton => 'value') OVER (PARTITION BY run_id, COALESCE(purpose, 'train'), group_value) AS group_others,
+        rollout_count(value, member) OVER (PARTITION BY run_id, COALESCE(purpose, 'train'), group_value) AS group_count,
+        rollout_std(value, member, ddof => $ddof) OVER (PARTITION BY run_id, COALESCE(purpose, 'train'), group_value) AS group_std,
+        dr_grpo(value, member) OVER (PARTITION BY run_id, COALESCE(purpose, 'train'), step) AS batch_difference,
+        rloo(value, member, singleton => 'value') OVER (PARTITION BY run_id, COALESCE(purpose, 'train'), step) AS batch_others,
+        rollout_count(value, member) OVER (PARTITION BY run_id, COALESCE(purpose, 'train'), step) AS batch_count,
+        rollout_std(value, member, ddof => $ddof) OVER (PARTITION BY run_id, COALESCE(purpose, 'train'), step) AS batch_std
+    FROM measured
 ),
 stepped AS (
     SELECT
         *,
-        count(x) OVER (PARTITION BY run_id, step) AS batch_count,
-        avg(x) OVER (PARTITION BY run_id, step) AS batch_mean,
-        count(x) OVER (PARTITION BY run_id ORDER BY step RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS running_count,
-        avg(x) OVER (PARTITION BY run_id ORDER BY step RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS running_mean,
-        avg(power(x, 2)) OVER (PARTITION BY run_id ORDER BY step RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS mean_square
-    FROM group_squared
+        count(x) OVER (PARTITION BY run_id, COALESCE(purpose, 'train') ORDER BY step RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS running_count,
+        avg(x) OVER (PARTITION BY run_id, COALESCE(purpose, 'train') ORDER BY step RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS running_mean,
+        avg(power(x, 2)) OVER (PARTITION BY run_id, COALESCE(purpose, 'train') ORDER BY step RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS mean_square
+    FROM compared
 ),
-step_squared AS (
-    SELECT *, avg(power(x - batch_mean, 2)) OVER (PARTITION BY run_id, step) AS batch_square
-    FROM stepped
-),
-compared AS (
+chosen AS (
     SELECT
-        run_id, rollout_id, call_id, value, exclusion_reason, x, unit,
-        CASE $mean WHEN 'group' THEN group_mean WHEN 'batch' THEN batch_mean WHEN 'running' THEN running_mean END AS mean,
-        CASE $mean WHEN 'group' THEN group_count WHEN 'batch' THEN batch_count WHEN 'running' THEN running_count END AS mean_count,
-        CASE $std
-            WHEN 'group' THEN group_square
-            WHEN 'batch' THEN batch_square
-            WHEN 'running' THEN mean_square - power(running_mean, 2)
-        END AS square,
-        CASE $std WHEN 'group' THEN group_count WHEN 'batch' THEN batch_count WHEN 'running' THEN running_count END AS std_count,
-        group_value IS NULL AND ($mean = 'group' OR $std = 'group') AS lacks_group
-    FROM step_squared
-),
-centered AS (
-    SELECT
-        *,
+        run_id, rollout_id, call_id, value, exclusion_reason,
+        group_value IS NULL AND ($mean = 'group' OR $std = 'group') AS lacks_group,
         CASE
             WHEN $mean = 'none' THEN value
-            WHEN NOT $leave_one_out THEN (x - mean) * unit
-            WHEN mean_count > 1 THEN (x - mean) * unit * mean_count / (mean_count - 1)
+            WHEN $mean = 'group' AND $leave_one_out THEN group_others
+            WHEN $mean = 'group' THEN group_difference
+            WHEN $mean = 'batch' AND $leave_one_out THEN batch_others
+            WHEN $mean = 'batch' THEN batch_difference
+            WHEN NOT $leave_one_out THEN (x - running_mean) * unit
+            WHEN running_count > 1 THEN (x - running_mean) * unit * running_count / (running_count - 1)
             ELSE value
         END AS centered,
-        CASE
-            WHEN $std = 'none' OR std_count <= $ddof THEN 1.0
-            ELSE unit * sqrt(greatest(square, 0.0) * std_count / (std_count - $ddof)) + $eps
-        END AS divisor
-    FROM compared
+        CASE $std
+            WHEN 'group' THEN CASE WHEN group_count > $ddof THEN group_std END
+            WHEN 'batch' THEN CASE WHEN batch_count > $ddof THEN batch_std END
+            WHEN 'running'
+            THEN CASE
+                WHEN running_count > $ddof
+                THEN unit * sqrt(
+                    greatest(mean_square - power(running_mean, 2), 0.0) * running_count / (running_count - $ddof)
+                )
+            END
+        END AS std
+    FROM stepped
 )
 SELECT
     run_id,
@@ -126,8 +140,8 @@ SELECT
     call_id,
     CASE
         WHEN lacks_group THEN NULL
-        WHEN centered = 0.0 THEN 0.0
-        ELSE centered / divisor
+        WHEN centered = 0.0 OR $std = 'none' THEN centered
+        ELSE centered / (COALESCE(std, 1.0) + $eps)
     END AS value,
     COALESCE(exclusion_reason, CASE WHEN value IS NOT NULL AND lacks_group THEN 'no_group' END) AS exclusion_reason
-FROM centered
+FROM chosen

@@ -1,7 +1,7 @@
 -- @kind reward
--- @doc The place of a reward among those of its group, so that only the order counts. Equal rewards share the mean of their
---   places. A rollout without a reward is no member. The only member of a group has the rank singleton; a NaN or infinite reward
---   is an error.
+-- @doc The place of a reward among those of its group, so that only the order counts. Equal rewards share the mean of
+--   their places. A rollout without a reward is no member. The only member of a group has the rank singleton; a NaN
+--   or infinite reward is an error. Rollouts for training and for evaluation are groups of their own.
 -- @formula rank: (place - 1) / (n - 1), 0 for the least and 1 for the greatest; quantile: share of the group with a reward not above r
 -- @source rank statistics with mean ranks for ties (scipy.stats.rankdata average); quantile is the empirical distribution function
 -- @differs normalize: keeps distances
@@ -36,9 +36,9 @@ placed AS (
     -- Nulls come last and are not counted: the places of the others do not see them.
     SELECT
         *,
-        CAST(rank() OVER (PARTITION BY run_id, group_value ORDER BY value NULLS LAST) AS DOUBLE) - 1.0 AS below,
-        CAST(count(value) OVER (PARTITION BY run_id, group_value, value) AS DOUBLE) AS equal,
-        CAST(count(value) OVER (PARTITION BY run_id, group_value) AS DOUBLE) AS members
+        CAST(rank() OVER (PARTITION BY run_id, COALESCE(purpose, 'train'), group_value ORDER BY value NULLS LAST) AS DOUBLE) - 1.0 AS below,
+        CAST(count(value) OVER (PARTITION BY run_id, COALESCE(purpose, 'train'), group_value, value) AS DOUBLE) AS equal,
+        CAST(count(value) OVER (PARTITION BY run_id, COALESCE(purpose, 'train'), group_value) AS DOUBLE) AS members
     FROM members
 )
 SELECT

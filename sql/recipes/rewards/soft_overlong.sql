@@ -18,6 +18,11 @@
 --   SELECT $length AS length WHERE $length IS NULL OR $length NOT IN ('output', 'span', 'first')
 -- @check form dapo has no factor: leave it 1, or take form openrlhf
 --   SELECT 1 AS one WHERE $form = 'dapo' AND $factor <> 1
+-- @check the reward of rollout {rollout_id} of run {run_id} is {value}, no finite number
+--   SELECT run_id, rollout_id, value FROM reward
+--   WHERE isnan(value) OR abs(value) > 1.7976931348623157e308
+--   ORDER BY run_id, rollout_id, call_id
+--   LIMIT 1
 -- @test dapo: nothing before the buffer, -1 from the limit on
 --   reward {"rollout_id": "a", "value": 1} {"rollout_id": "b", "value": 1} {"rollout_id": "c", "value": 1}
 --     {"rollout_id": "d", "value": 1} {"rollout_id": "e", "value": null}

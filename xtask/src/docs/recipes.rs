@@ -44,7 +44,7 @@ A line of the leading comment without `@` continues the one above it.
 | makes | reads | must return | may return |
 |---|---|---|---|
 | reward | any table; `reward` with `--reward` | rollout_id, value | run_id, call_id, exclusion_reason, components, score_ids |
-| credit | any table, `reward` | rollout_id, value | run_id, call_id, quantity, level, token_values, baseline_scope, baseline_key, baseline_count |
+| credit | any table, `reward`, `credit` with `--credit`, or both | rollout_id, value | run_id, call_id, quantity, level, token_values, baseline_scope, baseline_key, baseline_count |
 | build | any table, `credit`, `$max_tokens`, `$accept_assumed` | optimizer_step, row_index, sequence_index, rollout_id, call_ids | micro_batch, rank |
 
 A credit of level token returns one value for each output token of its call in `token_values`, null where a token has none.

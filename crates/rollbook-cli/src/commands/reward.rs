@@ -15,7 +15,7 @@ use crate::lake::ReadArgs;
 #[command(after_help = "Examples:
   rollbook reward verifier_value --lake my-lake
   rollbook reward weighted_sum --param 'weights={\"tests\": 1.0, \"format\": 0.1}' --param length_penalty=0.001
-  rollbook reward clip --reward verifier_value --param min=-1 --param max=1 --name clipped
+  rollbook reward clip --reward verifier_value --param low=-1 --param high=1 --name clipped
   rollbook reward my_reward.sql --name mine --run run-7
 
 rollbook recipes lists the shipped ones with their parameters; a recipe is a SQL file, so your own is one too.
@@ -57,6 +57,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode> {
             run: arguments.run.clone(),
             parameters: run.parameters.clone(),
             reward: arguments.reward.clone(),
+            credit: None,
         };
         let derived = run_reward(&session, &recipe, &options).await?;
         results.push((run, derived));

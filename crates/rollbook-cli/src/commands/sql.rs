@@ -22,7 +22,8 @@ use crate::output::{Format, TableShape, note, print};
   rollbook sql --lake my-lake --at 3 -c 'SELECT count(*) FROM scores'
   rollbook sql --lake my-lake                          a prompt; statements end with ;  leave with \\q
 
-Tables: rollbook schema. Views: groups, contexts, tokens, transitions, trajectories, rollout_rows, contract.
+Tables: rollbook schema. Views: groups, contexts, tokens, transitions, trajectories, call_rows, rollout_rows,
+contract.
 Functions: rollbook functions.
 DuckDB's dialect, named arguments as name => value. Read-only: no DDL, DML, SET, COPY, no files by name.")]
 pub(crate) struct Arguments {

@@ -111,23 +111,35 @@ fn relative(group: Group, method: Method, credits: &mut Vec<f64>) {
         Method::Relative { leave_one_out, scale } => {
             let n = moments.count;
             // r - mean of the others = n / (n - 1) * (r - mean).
-            let less = |value: &f64| if leave_one_out { n * (value - mean) / (n - 1.0) } else { value - mean };
+            let less = |value: &f64| {
+                let difference = moments.difference(*value);
+                if leave_one_out { n * difference / (n - 1.0) } else { difference }
+            };
             match scale {
                 Scale::None => credits.extend(values.map(|value| moments.back(less(value)))),
                 Scale::Std { ddof, eps, min_std } if leave_one_out => {
                     let stds = moments.stds_of_others(group.members, ddof);
                     // Only leaving one out gives no spread beside a difference: then nothing is divided.
                     let divided = |(value, std): (&f64, f64)| {
-                        if std <= min_std { moments.back(less(value)) } else { moments.divided(less(value), std, eps) }
+                        if std <= min_std {
+                            moments.back(less(value))
+                        } else {
+                            moments.divided(less(value), moments.forth(std), eps)
+                        }
                     };
                     credits.extend(values.zip(stds).map(divided));
                 }
                 Scale::Std { ddof, eps, min_std } => {
-                    let std = moments.std(ddof);
-                    let divided = |value| if std <= min_std { 0.0 } else { moments.divided(less(value), std, eps) };
+                    let std = moments.scaled_std(ddof);
+                    let is_none = moments.back(std) <= min_std;
+                    let divided = |value| if is_none { 0.0 } else { moments.divided(less(value), std, eps) };
                     credits.extend(values.map(divided));
                 }
             }
+        }
+        // Without weights every length is 1.
+        Method::Weighted if group.weights.is_empty() => {
+            credits.extend(values.map(|value| moments.back(moments.difference(*value))));
         }
         Method::Weighted => {
             let mean = weighted_mean(members.values, group.weights);
@@ -137,15 +149,15 @@ fn relative(group: Group, method: Method, credits: &mut Vec<f64>) {
             credits.extend(values.map(|value| match nonpositive {
                 Nonpositive::Zero if mean <= 0.0 => 0.0,
                 Nonpositive::Null if mean <= 0.0 => NULL,
-                _ => moments.divided(value - mean, moments.back(mean), eps),
+                _ => moments.divided(moments.difference(*value), mean, eps),
             }));
         }
         Method::Best { scale } => {
             let gap = best_gap(members);
             let credit = match scale {
                 Scale::Std { ddof, eps, min_std } => {
-                    let std = moments.std(ddof);
-                    if std <= min_std { 0.0 } else { moments.divided(gap.over, std, eps) }
+                    let std = moments.scaled_std(ddof);
+                    if moments.back(std) <= min_std { 0.0 } else { moments.divided(gap.over, std, eps) }
                 }
                 Scale::None => moments.back(gap.over),
             };

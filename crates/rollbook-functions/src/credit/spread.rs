@@ -6,6 +6,7 @@
     reason = "equal values are told from nearly equal ones, and no group has 2^53 votes"
 )]
 
+use crate::double_double::product;
 use crate::exact::{scale, total, total_of_votes};
 
 /// Distinct values up to which the spread of the others is computed anew for each of them.
@@ -45,6 +46,18 @@ impl<'a> Counted<'a> {
     }
 }
 
+impl Counted<'_> {
+    /// Returns the sum of the values less as many times a number, without rounding on the way.
+    fn rest(self, mean: f64) -> f64 {
+        let taken = product(mean, self.count());
+        let taken = [-taken.high, -taken.low];
+        if self.votes.is_empty() {
+            return total(self.values.iter().copied().chain(taken));
+        }
+        total_of_votes(self.iter().chain(taken.map(|part| (part, 1))))
+    }
+}
+
 pub(super) fn all_equal(values: &[f64]) -> bool {
     values.windows(2).all(|pair| pair[0] == pair[1])
 }
@@ -62,6 +75,8 @@ pub(super) struct ScaledMoments {
     exponent: i32,
     pub(super) count: f64,
     pub(super) mean: f64,
+    /// What the mean lost when it was rounded to a double: beside values that lie far closer to each other than to 0 that is much.
+    mean_rest: f64,
     squares: f64,
     pub(super) all_equal: bool,
 }
@@ -78,11 +93,20 @@ impl ScaledMoments {
         let count = members.count();
         // Compared, not computed: the mean of equal values may differ from them by a rounding.
         if let (Some(first), true) = (members.values.first(), all_equal(members.values)) {
-            return Self { exponent, count, mean: *first, squares: 0.0, all_equal: true };
+            return Self { exponent, count, mean: *first, mean_rest: 0.0, squares: 0.0, all_equal: true };
         }
         let mean = members.sum(|value| value) / count;
-        let squares = members.sum(|value| (value - mean) * (value - mean));
-        Self { exponent, count, mean, squares, all_equal: members.values.is_empty() }
+        let mean_rest = if members.values.is_empty() { 0.0 } else { members.rest(mean) / count };
+        let squares = members.sum(|value| {
+            let difference = value - mean - mean_rest;
+            difference * difference
+        });
+        Self { exponent, count, mean, mean_rest, squares, all_equal: members.values.is_empty() }
+    }
+
+    /// Returns a scaled value less the mean.
+    pub(super) fn difference(self, value: f64) -> f64 {
+        value - self.mean - self.mean_rest
     }
 
     /// Returns a scaled number as it is.
@@ -91,24 +115,29 @@ impl ScaledMoments {
     }
 
     /// Returns a number as the scaled ones are.
-    fn forth(self, value: f64) -> f64 {
+    pub(super) fn forth(self, value: f64) -> f64 {
         if self.exponent == 0 { value } else { scale(value, -self.exponent) }
     }
 
-    /// Returns a scaled difference over a divisor and `eps`, which both have the unit of the values as they are.
+    /// Returns a scaled difference over a scaled divisor and `eps`, which has the unit of the values as they are.
     pub(super) fn divided(self, difference: f64, divisor: f64, eps: f64) -> f64 {
         // Whichever side is scaled, nothing overflows.
         if self.exponent > 0 {
-            difference / (self.forth(divisor) + self.forth(eps))
+            difference / (divisor + self.forth(eps))
         } else {
-            self.back(difference) / (divisor + eps)
+            self.back(difference) / (self.back(divisor) + eps)
         }
     }
 
-    /// Returns the standard deviation of the values as they are; 0 where they are equal or too few.
-    pub(super) fn std(self, ddof: u32) -> f64 {
+    /// Returns the standard deviation of the scaled values; 0 where they are equal or too few.
+    pub(super) fn scaled_std(self, ddof: u32) -> f64 {
         let freedom = self.count - f64::from(ddof);
-        if freedom > 0.0 { self.back((self.squares / freedom).sqrt()) } else { 0.0 }
+        if freedom > 0.0 { (self.squares / freedom).sqrt() } else { 0.0 }
+    }
+
+    /// Returns the standard deviation of the values as they are.
+    pub(super) fn std(self, ddof: u32) -> f64 {
+        self.back(self.scaled_std(ddof))
     }
 }
 

@@ -119,6 +119,30 @@ fn size_does_not_matter_where_nothing_is_added(#[case] unit: f64) {
     assert_near(&credits(&[unit, 0.0, 0.0, 0.0], &PLAIN).unwrap(), &[0.75, -0.25, -0.25, -0.25].map(|c| c * unit));
 }
 
+/// Values that lie closer to each other than their mean can say: the exact differences and deviations.
+#[test]
+fn the_mean_is_not_rounded_before_it_is_taken_off() {
+    let values = [1e15, 1e15 + 1.0, 1e15 + 3.0];
+    let thirds = [-4.0 / 3.0, -1.0 / 3.0, 5.0 / 3.0];
+    let deviation = (42.0f64 / 9.0 / 2.0).sqrt();
+    let near = |found: Vec<Option<f64>>, expected: [f64; 3]| {
+        for (found, expected) in found.iter().zip(expected) {
+            assert!((found.unwrap() - expected).abs() <= 1e-12, "{found:?} is not {expected}");
+        }
+    };
+    near(credits(&values, &PLAIN).unwrap(), thirds);
+    near(credits(&values, &RLOO).unwrap(), thirds.map(|third| 1.5 * third));
+    near(credits(&values, &rule(false, std(1, 0.0))).unwrap(), thirds.map(|third| third / deviation));
+}
+
+#[test]
+fn a_deviation_beyond_the_doubles_divides_all_the_same() {
+    let half = 0.5f64.sqrt();
+    for rule in [GRPO, rule(false, std(1, 0.0))] {
+        assert_near(&credits(&[1.7e308, -1.7e308], &rule).unwrap(), &[half, -half]);
+    }
+}
+
 #[test]
 fn subnormal_values_vanish_beside_eps() {
     assert_near(&credits(&[4e-320, 0.0], &GRPO).unwrap(), &[0.0, 0.0]);
@@ -148,7 +172,8 @@ fn equal_others_have_no_spread_however_many_they_are() {
     let mut values = vec![0.1; 50_000];
     values.push(1.0);
     let found = credits(&values, &OTHERS).unwrap();
-    assert_eq!(found[50_000], Some(50_001.0 * (1.0 - (5000.0 + 1.0) / 50_001.0) / 50_000.0));
+    // Less the mean of the others, 0.1.
+    assert!((found[50_000].unwrap() - 0.9).abs() < 1e-15, "{:?}", found[50_000]);
 }
 
 #[test]

@@ -27,7 +27,8 @@ pub(super) const OBSERVATIONS: Param = Param::optional(
     "observations",
     "varchar",
     "'carry'",
-    "Tokens that are not selected: 'carry' (no steps), 'zero' (steps with reward and value 0) or 'step' (ordinary steps).",
+    "Tokens that are not selected: 'carry' (no steps), 'zero' (steps with reward and value 0), 'step' (ordinary steps) or 'reset' \
+     (nothing passes over them).",
 );
 pub(super) const UNSELECTED: Param = Param::optional(
     "unselected",

@@ -16,12 +16,17 @@ pub(super) enum Observations {
     Zero,
     /// A step with its own reward and value.
     Step,
+    /// The end of what comes before it: nothing passes over it.
+    Reset,
 }
 
 impl Observations {
     /// Reads the argument `observations`.
     pub(super) fn of(constants: &Constants) -> Result<Self> {
-        constants.choice("observations", &[("carry", Self::Carry), ("zero", Self::Zero), ("step", Self::Step)])
+        constants.choice(
+            "observations",
+            &[("carry", Self::Carry), ("zero", Self::Zero), ("step", Self::Step), ("reset", Self::Reset)],
+        )
     }
 }
 
@@ -68,10 +73,14 @@ pub(super) fn returns(steps: Steps, gamma: f64, observations: Observations, unse
             carried = steps.rewards[at] + gamma * carried;
         } else if observations == Observations::Zero {
             carried *= gamma;
+        } else if observations == Observations::Reset {
+            carried = 0.0;
         }
         result[at] = if steps.selected[at] { carried } else { unselected.value(carried) };
         let gap = Steps::gap_before(&mut gaps, at);
-        if gap > 0 && observations != Observations::Carry {
+        if gap > 0 && observations == Observations::Reset {
+            carried = 0.0;
+        } else if gap > 0 && observations != Observations::Carry {
             carried *= power(gamma, gap);
         }
     }
@@ -100,18 +109,24 @@ pub(super) fn advantages(
         let step = match (steps.selected[at], observations) {
             (true, _) | (false, Observations::Step) => Some((steps.rewards[at], values[at])),
             (false, Observations::Zero) => Some((0.0, 0.0)),
-            (false, Observations::Carry) => None,
+            (false, Observations::Carry | Observations::Reset) => None,
         };
         if let Some((reward, value)) = step {
             let difference = reward + factors.gamma * next_value - value;
             carried = difference + factors.gamma * factors.lam * carried;
             next_value = value;
+        } else if observations == Observations::Reset {
+            (next_value, carried) = (0.0, 0.0);
         }
         result[at] = if steps.selected[at] { carried } else { unselected.value(carried) };
         let gap = Steps::gap_before(&mut gaps, at);
         if gap > 0 && observations == Observations::Step {
-            // Steps whose value nobody recorded.
-            (next_value, carried) = (f64::NAN, f64::NAN);
+            // Nobody recorded the value of these steps. Where lambda is 1 differences telescope and none is needed: what the
+            // token before the gap can still earn is the return after it.
+            let ahead = if is_one(factors.lam) { power(factors.gamma, gap) * (next_value + carried) } else { f64::NAN };
+            (next_value, carried) = (0.0, ahead);
+        } else if gap > 0 && observations == Observations::Reset {
+            (next_value, carried) = (0.0, 0.0);
         } else if gap > 0 && observations == Observations::Zero {
             // The last of the steps without value sees the next value, those before it see 0.
             let difference = factors.gamma * next_value + factors.gamma * factors.lam * carried;
@@ -120,6 +135,11 @@ pub(super) fn advantages(
         }
     }
     result
+}
+
+#[expect(clippy::float_cmp, reason = "only exactly 1 makes differences telescope")]
+fn is_one(value: f64) -> bool {
+    value == 1.0
 }
 
 fn power(base: f64, exponent: u64) -> f64 {

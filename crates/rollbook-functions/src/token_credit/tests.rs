@@ -21,7 +21,9 @@ fn steps(tokens: &[Token], gaps: &[(usize, u64)], observations: Observations) ->
     for (at, (selected, reward, value)) in tokens.iter().enumerate() {
         let gap: u64 = gaps.iter().filter(|gap| gap.0 == at).map(|gap| gap.1).sum();
         if observations != Observations::Carry {
-            steps.extend((0..gap).map(|_| (0.0, 0.0, None)));
+            // As an ordinary step a gap has a value that nobody recorded; any number stands for it.
+            let value = if observations == Observations::Step { 0.7 } else { 0.0 };
+            steps.extend((0..gap).map(|_| (0.0, value, None)));
         }
         match (selected, observations) {
             (true, _) => steps.push((*reward, *value, Some(at))),
@@ -83,9 +85,11 @@ proptest! {
         gaps in proptest::collection::btree_map(0..14usize, 1..4u64, 0..3),
         gamma in factor(),
         lam in factor(),
-        observations in prop_oneof![Just(Observations::Carry), Just(Observations::Zero)],
+        observations in observations(),
     ) {
         let gaps: Vec<(usize, u64)> = gaps.into_iter().collect();
+        // Only where lambda is 1 the unknown values of a gap are not needed.
+        let lam = if observations == Observations::Step && !gaps.is_empty() { 1.0 } else { lam };
         let rewards: Vec<f64> = tokens.iter().map(|token| token.1).collect();
         let values: Vec<f64> = tokens.iter().map(|token| token.2).collect();
         let selected: Vec<bool> = tokens.iter().map(|token| token.0).collect();
@@ -100,6 +104,39 @@ proptest! {
             let Some(at) = *token else { continue };
             let expected: f64 = (first..steps.len()).map(|k| power(gamma * lam, k - first) * difference(k)).sum();
             prop_assert!(near(found[at], expected), "{at}: {} is not {expected}", found[at]);
+        }
+    }
+
+    /// Where nothing passes over observations, each run of selected tokens is alone.
+    #[test]
+    fn runs_of_tokens_are_apart_where_observations_reset(
+        tokens in tokens(),
+        gaps in proptest::collection::btree_map(0..14usize, 1..4u64, 0..3),
+        gamma in factor(),
+        lam in factor(),
+    ) {
+        let gaps: Vec<(usize, u64)> = gaps.into_iter().collect();
+        let rewards: Vec<f64> = tokens.iter().map(|token| token.1).collect();
+        let values: Vec<f64> = tokens.iter().map(|token| token.2).collect();
+        let selected: Vec<bool> = tokens.iter().map(|token| token.0).collect();
+        let whole = Steps { rewards: &rewards, selected: &selected, gaps: &gaps };
+        let factors = Factors { gamma, lam };
+        let found = [
+            returns(whole, gamma, Observations::Reset, Unselected::Null),
+            advantages(whole, &values, factors, Observations::Reset, Unselected::Null),
+        ];
+        let begins = |at: usize| !selected[at - 1] || !selected[at] || gaps.iter().any(|gap| gap.0 == at);
+        let mut bounds: Vec<usize> = (1..tokens.len()).filter(|at| begins(*at)).collect();
+        bounds.extend([0, tokens.len()]);
+        bounds.sort_unstable();
+        let mut expected = [Vec::new(), Vec::new()];
+        for run in bounds.windows(2).map(|bounds| bounds[0]..bounds[1]) {
+            let alone = Steps { rewards: &rewards[run.clone()], selected: &selected[run.clone()], gaps: &[] };
+            expected[0].extend(returns(alone, gamma, Observations::Carry, Unselected::Null));
+            expected[1].extend(advantages(alone, &values[run], factors, Observations::Carry, Unselected::Null));
+        }
+        for (found, expected) in found.iter().flatten().zip(expected.iter().flatten()) {
+            prop_assert!(near(*found, *expected), "{found} is not {expected}");
         }
     }
 

@@ -60,8 +60,15 @@ const SHIPPED: &[(&str, &str)] = &[
     ("verl/rollout_rs", include_str!("../../../../sql/recipes/credits/verl/rollout_rs.sql")),
     ("on_policy_distillation", include_str!("../../../../sql/recipes/credits/on_policy_distillation.sql")),
     ("reinforce_plus_plus_baseline", include_str!("../../../../sql/recipes/credits/reinforce_plus_plus_baseline.sql")),
+    ("advantage_clip", include_str!("../../../../sql/recipes/credits/advantage_clip.sql")),
+    ("advantage_balance", include_str!("../../../../sql/recipes/credits/advantage_balance.sql")),
+    ("off_policy_mask", include_str!("../../../../sql/recipes/credits/off_policy_mask.sql")),
     ("merged", include_str!("../../../../sql/recipes/builds/merged.sql")),
 ];
+
+/// Other names of shipped recipes: those of the system's own registry where ours was written otherwise first.
+const ALIASES: &[(&str, &str)] =
+    &[("prime-rl/hierarchical_grpo", "prime-rl/hierarchical"), ("prime-rl/max_rl", "prime-rl/maxrl")];
 
 /// Returns name and text of every shipped recipe.
 fn shipped() -> impl Iterator<Item = &'static (&'static str, &'static str)> {
@@ -89,7 +96,9 @@ pub fn find_recipe(name_or_path: &str) -> Result<Recipe> {
         let stem = path.file_stem().map_or_else(|| name_or_path.into(), |stem| stem.to_string_lossy());
         return Recipe::parse(&stem, &text).map_err(|error| error.with("file", name_or_path));
     }
-    if let Some((name, text)) = shipped().find(|(name, _)| *name == name_or_path) {
+    let alias = ALIASES.iter().find(|(alias, _)| *alias == name_or_path);
+    let wanted = alias.map_or(name_or_path, |(_, name)| name);
+    if let Some((name, text)) = shipped().find(|(name, _)| *name == wanted) {
         return Recipe::parse(name, text);
     }
     let names: Vec<_> = shipped().map(|(name, _)| *name).collect();
@@ -138,6 +147,9 @@ mod tests {
         std::fs::write(&file, "-- @kind reward\nSELECT 1").unwrap();
         assert_eq!(find_recipe(&file.to_string_lossy()).unwrap().name(), "mine");
         assert_eq!(find_recipe("grpo").unwrap().name(), "grpo");
+        for (alias, name) in ALIASES {
+            assert_eq!(find_recipe(alias).unwrap().name(), *name);
+        }
         let message = find_recipe("gpro").unwrap_err().to_string();
         assert!(message.contains("verifier_value, weighted_sum, affine"), "{message}");
     }

@@ -16,7 +16,7 @@ use crate::recipe::parameter::Bindings;
 use crate::recipe::rows::Rows;
 use crate::recipe::scope::{Part, Scope, bind, make_checks, plan_query};
 use crate::recipe::statement::parse_query;
-use crate::recipe::upstream::{Purposes, Upstream, text_column};
+use crate::recipe::upstream::{Purposes, Upstream, quoted, text_column};
 use crate::recipe::{Kind, Recipe};
 use crate::session::Session;
 
@@ -31,6 +31,8 @@ pub struct DeriveOptions {
     pub parameters: BTreeMap<String, String>,
     /// Reward that a reward recipe starts from: `NAME` or `NAME@DERIVATION_ID`.
     pub reward: Option<String>,
+    /// Credit that a credit recipe starts from, likewise.
+    pub credit: Option<String>,
 }
 
 /// What a recipe's run has made.
@@ -59,9 +61,15 @@ pub async fn run_reward(session: &Session, recipe: &Recipe, options: &DeriveOpti
     derive(session, recipe, &inputs, options).await
 }
 
-/// Runs a credit recipe over the rewards that `reward` names (`NAME` or `NAME@DERIVATION_ID`) and records its rows.
-pub async fn run_credit(session: &Session, recipe: &Recipe, reward: &str, options: &DeriveOptions) -> Result<Derived> {
-    let inputs = Inputs::new(session, recipe, Kind::Credit, Some(reward), options).await?;
+/// Runs a credit recipe over the rewards that `reward` names (`NAME` or `NAME@DERIVATION_ID`), or the credit of the options, and
+/// records its rows.
+pub async fn run_credit<'a>(
+    session: &Session,
+    recipe: &Recipe,
+    reward: impl Into<Option<&'a str>>,
+    options: &DeriveOptions,
+) -> Result<Derived> {
+    let inputs = Inputs::new(session, recipe, Kind::Credit, reward.into(), options).await?;
     derive(session, recipe, &inputs, options).await
 }
 
@@ -99,24 +107,58 @@ impl Inputs {
         options: &DeriveOptions,
     ) -> Result<Self> {
         let bindings = bind(recipe, kind, &options.parameters)?;
-        let scope = Scope::new(session, options.run.as_deref()).await?;
-        let Some(reward) = reward else {
-            if recipe.reads("reward") {
-                return Err(Error::invalid(format!(
-                    "recipe {} starts from another reward: name it with --reward",
-                    recipe.name()
-                )));
-            }
-            return Ok(Self { bindings, scope, upstream_ids: Vec::new() });
-        };
-        if kind == Kind::Reward && !recipe.reads("reward") {
-            return Err(Error::invalid(format!("recipe {} reads no other reward: leave --reward away", recipe.name())));
+        let credit = options.credit.as_deref();
+        check_upstreams(recipe, reward, credit)?;
+        let run = options.run.as_deref();
+        let mut scope = Scope::new(session, run).await?;
+        let mut upstream_ids = Vec::new();
+        if let Some(credit) = credit {
+            let upstream = Upstream::find(session, "credits", credit, run).await?;
+            scope = scope.with_upstream("credit", &upstream, Purposes::Train)?;
+            // The rewards behind it too: they know why a rollout has none.
+            upstream_ids = rewards_behind(session, &upstream.derivation_ids).await?;
+            upstream_ids.extend(upstream.derivation_ids);
         }
-        let upstream = Upstream::find(session, "rewards", reward, options.run.as_deref()).await?;
-        let purposes = if kind == Kind::Reward { Purposes::All } else { Purposes::Train };
-        let scope = scope.with_upstream("reward", &upstream, purposes)?;
-        Ok(Self { bindings, scope, upstream_ids: upstream.derivation_ids })
+        if let Some(reward) = reward {
+            let upstream = Upstream::find(session, "rewards", reward, run).await?;
+            let purposes = if kind == Kind::Reward { Purposes::All } else { Purposes::Train };
+            scope = scope.with_upstream("reward", &upstream, purposes)?;
+            upstream_ids.retain(|id| !upstream.derivation_ids.contains(id));
+            upstream_ids.extend(upstream.derivation_ids);
+        }
+        Ok(Self { bindings, scope, upstream_ids })
     }
+}
+
+/// Fails unless the caller named what the recipe starts from, and nothing else.
+fn check_upstreams(recipe: &Recipe, reward: Option<&str>, credit: Option<&str>) -> Result<()> {
+    let name = recipe.name();
+    let wrong = |message: &str| Err(Error::invalid(format!("recipe {name} {message}")));
+    let (reads_reward, reads_credit) = (recipe.reads_reward(), recipe.reads("credit"));
+    let starts_from_reward = reads_reward || (recipe.kind() == Kind::Credit && !reads_credit);
+    match (recipe.kind(), reward.is_some(), credit.is_some()) {
+        (Kind::Credit, _, false) if reads_credit => wrong("starts from another credit: name it with --credit"),
+        (Kind::Credit, _, true) if !reads_credit => wrong("reads no other credit: leave --credit away"),
+        (Kind::Credit, false, _) if starts_from_reward => wrong("starts from a reward: name it with --reward"),
+        (Kind::Credit, true, _) if !starts_from_reward => wrong("reads no reward: leave --reward away"),
+        (Kind::Reward, false, _) if reads_reward => wrong("starts from another reward: name it with --reward"),
+        (Kind::Reward, true, _) if !reads_reward => wrong("reads no other reward: leave --reward away"),
+        _ => Ok(()),
+    }
+}
+
+/// Returns the derivations of rewards that credits were made from.
+async fn rewards_behind(session: &Session, credits: &[String]) -> Result<Vec<String>> {
+    if credits.is_empty() {
+        return Ok(Vec::new());
+    }
+    let ids: Vec<String> = credits.iter().map(|id| quoted(id)).collect();
+    let sql = format!(
+        "SELECT DISTINCT id FROM (SELECT unnest(upstream_derivation_ids) AS id FROM derivations WHERE derivation_id IN ({})) \
+         WHERE id NOT IN (SELECT derivation_id FROM derivations WHERE kind = 'credit') ORDER BY id",
+        ids.join(", ")
+    );
+    text_column(&session.collect(&sql).await?, 0)
 }
 
 /// A recipe's rows as they come.

@@ -10,10 +10,12 @@
 //! kind     reads                     must return          may return
 //! reward   any table, and `reward`   rollout_id, value    run_id, call_id, exclusion_reason, components, score_ids
 //! credit   any table, and `reward`   rollout_id, value    run_id, call_id, quantity, level, token_values, baseline_…
+//!          or `credit`, or both
 //! build    any table, and `credit`   a plan, see [`crate::build`]; it has $max_tokens and $accept_assumed
 //! ```
 //!
-//! A reward recipe that reads `reward` transforms the reward it is given; it sees rollouts of every purpose.
+//! A reward recipe that reads `reward` transforms the reward it is given; it sees rollouts of every purpose. A credit recipe that
+//! reads `credit` transforms the credit it is given.
 //!
 //! `reward` and `credit` hold the rows of the named upstream for the training rollouts of the run, with the columns of
 //! their rollouts beside their own, so that `$group_key` can be any expression over rollouts; `group_id` is the group the
@@ -32,6 +34,8 @@ mod preset_tests;
 mod presets;
 mod rerun;
 mod rows;
+#[cfg(test)]
+mod same_bits;
 mod scope;
 mod statement;
 pub mod testing;
@@ -140,6 +144,11 @@ impl Recipe {
     fn reads(&self, table: &str) -> bool {
         let queries = std::iter::once(&self.query).chain(self.checks.iter().map(|check| &check.1));
         queries.into_iter().any(|query| statement::relations(&mut query.clone()).iter().any(|name| name == table))
+    }
+
+    /// Whether it starts from a reward.
+    fn reads_reward(&self) -> bool {
+        self.reads("reward") || self.reads(scope::REWARDED_CALLS.0)
     }
 
     /// Returns the digest of its text.

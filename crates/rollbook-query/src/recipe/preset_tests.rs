@@ -173,7 +173,7 @@ async fn a_group_of_one_fails_where_verl_raises() {
 
 /// Rows 1, 1, 1, 0, three of them of one rollout: the mean is 0.75 over rows, 0.5 over rollouts.
 #[rstest]
-#[case("verl/grpo", &[("norm_adv_by_std_in_grpo", "false")])]
+#[case("verl/grpo_vectorized", &[("norm_adv_by_std_in_grpo", "false")])]
 #[case("slime/grpo", &[("grpo_std_normalization", "false")])]
 #[case("slime/reinforce_plus_plus_baseline", &[])]
 #[case("areal/grpo", &[("std_level", "null")])]

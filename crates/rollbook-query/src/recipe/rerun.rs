@@ -54,9 +54,12 @@ pub async fn rerun(
         }
     };
     if !recorded.upstream_ids.is_empty() {
-        scope = scope.with_upstream("reward", &Upstream::of_ids("rewards", &recorded.upstream_ids), purposes)?;
-    } else if recipe.kind() == Kind::Credit || recipe.reads("reward") {
-        return Err(Error::invalid(format!("derivation {} names no reward that it was made from", recorded.name)));
+        let upstream = |table| Upstream::of_ids(table, &recorded.upstream_ids);
+        scope = scope.with_upstream("reward", &upstream("rewards"), purposes)?;
+        scope = scope.with_upstream("credit", &upstream("credits"), purposes)?;
+    } else if recipe.kind() == Kind::Credit || recipe.reads_reward() {
+        let kind = if recipe.reads("credit") { "credit" } else { "reward" };
+        return Err(Error::invalid(format!("derivation {} names no {kind} that it was made from", recorded.name)));
     }
     let inputs = Inputs { bindings, scope, upstream_ids: recorded.upstream_ids.clone() };
     let mut running = Running::start(session, &recipe, &inputs).await?;

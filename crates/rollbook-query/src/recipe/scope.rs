@@ -20,7 +20,8 @@ use crate::recipe::{Kind, Recipe};
 use crate::session::Session;
 
 /// What recipes over calls and tokens start from: a query over the upstream that they know by name, too.
-const REWARDED_CALLS: (&str, &str) = ("rewarded_calls", include_str!("../../../../sql/views/rewarded_calls.sql"));
+pub(super) const REWARDED_CALLS: (&str, &str) =
+    ("rewarded_calls", include_str!("../../../../sql/views/rewarded_calls.sql"));
 
 /// What a recipe may see: the rows of a run, and its upstream.
 #[derive(Debug, Default)]

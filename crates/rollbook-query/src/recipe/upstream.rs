@@ -146,7 +146,12 @@ impl Upstream {
         let own = columns(self.table)?;
         let mut seen: BTreeSet<String> = own.iter().cloned().collect();
         seen.insert("revision".to_owned());
-        let mut selected: Vec<String> = own.iter().map(|name| format!("w.{name}")).collect();
+        // An imported reward may not say its rollout's step; the batch it belongs to is that of the rollout.
+        let own_column = |name: &String| match name.as_str() {
+            "step" => "COALESCE(r.step, w.step) AS step".to_owned(),
+            _ => format!("w.{name}"),
+        };
+        let mut selected: Vec<String> = own.iter().map(own_column).collect();
         selected.extend(
             columns("rollouts")?.into_iter().filter(|name| !seen.contains(name)).map(|name| format!("r.{name}")),
         );

@@ -20,7 +20,8 @@ const INEXACT: [&str; 7] = ["stddev", "var_", "variance", "covar", "corr", "regr
 pub(super) const ORDERED: [&str; 5] = ["array_agg", "string_agg", "first_value", "last_value", "nth_value"];
 
 /// Window functions whose result is the place of a row in the order, which they need.
-const PLACED: [&str; 7] = ["row_number", "ntile", "lag", "lead", "pack", "chain_root", "chain_index"];
+const PLACED: [&str; 9] =
+    ["row_number", "ntile", "lag", "lead", "pack", "karmarkar_karp", "similarity_group", "chain_root", "chain_index"];
 
 /// Refuses what is not a pure function of the lake, makes float sums and averages exact, and what depends on an order of
 /// rows depend on a total one.

@@ -27,10 +27,11 @@ use crate::provider::{LakeTable, store_url};
 use crate::session::{PlanOptions, Session, parse};
 
 /// Views written in SQL, each after those it reads.
-const VIEWS: [(&str, &str); 6] = [
+const VIEWS: [(&str, &str); 7] = [
     ("groups", include_str!("../../../../sql/views/groups.sql")),
     ("contexts", include_str!("../../../../sql/views/contexts.sql")),
     ("transitions", include_str!("../../../../sql/views/transitions.sql")),
+    ("call_rows", include_str!("../../../../sql/views/call_rows.sql")),
     ("rollout_rows", include_str!("../../../../sql/views/rollout_rows.sql")),
     ("contract", include_str!("../../../../sql/views/contract.sql")),
     ("trajectories", include_str!("../../../../sql/views/trajectories.sql")),

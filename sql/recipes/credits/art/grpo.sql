@@ -17,11 +17,12 @@
 -- @param batch_key expression = step : expression over rollouts that names the batch
 -- @check advantage_balance must lie between -1 and 1
 --   SELECT $advantage_balance AS given WHERE abs($advantage_balance) > 1
--- @check rollout {rollout_id} of run {run_id} has a reward, but no trained token is known of it: import its calls
+-- @check rollout {rollout_id} of run {run_id} has a reward, but no call with a known output: import its calls
 --   SELECT reward.run_id, reward.rollout_id
 --   FROM reward
---   LEFT JOIN rollout_rows AS counted ON counted.run_id = reward.run_id AND counted.rollout_id = reward.rollout_id
---   WHERE reward.call_id IS NULL AND reward.value IS NOT NULL AND $packed AND COALESCE(counted.trained_tokens, 0) = 0
+--   LEFT JOIN (SELECT DISTINCT run_id AS known_run, rollout_id AS known_rollout FROM calls WHERE output_len IS NOT NULL) AS known
+--     ON known.known_run = reward.run_id AND known.known_rollout = reward.rollout_id
+--   WHERE reward.call_id IS NULL AND reward.value IS NOT NULL AND $packed AND known.known_rollout IS NULL
 --   ORDER BY reward.run_id, reward.rollout_id
 --   LIMIT 1
 -- @test one of four wins, one is alone, two are equal
@@ -59,7 +60,7 @@ balanced AS (
             ELSE kept
         END AS balanced,
         -- Each trajectory weighs 1 / (T + 1e-6) a token.
-        known.trained_tokens / (known.trained_tokens + 1e-6) AS weight
+        COALESCE(known.trained_tokens / (known.trained_tokens + 1e-6), 0.0) AS weight
     FROM kept
     LEFT JOIN rollout_rows AS known ON known.run_id = kept.run_id AND known.rollout_id = kept.rollout_id
 )

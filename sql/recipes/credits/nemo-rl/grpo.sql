@@ -5,7 +5,8 @@
 --   nothing to be compared with.
 -- @formula A = (r - mean of the others) / (std of the others + 1e-6), ddof 1; undivided where that std is 0; mean and std
 --   of all without use_leave_one_out_baseline; 0 for a singleton
--- @source nemo_rl/algorithms/advantage_estimator.py, GRPOAdvantageEstimator
+-- @source NeMo RL at commit 7ea279ab, nemo_rl/algorithms/advantage_estimator.py (GRPOAdvantageEstimator) and
+--   nemo_rl/algorithms/utils.py (calculate_baseline_and_std_per_prompt); its advantage clip is the recipe advantage_clip
 -- @differs Leaves the member out of mean and standard deviation (no other trainer does both): a lone winner of four gets
 --   1.0 here, 1.5 in verl.
 -- @param use_leave_one_out_baseline boolean = true : whether statistics are those of the others
@@ -18,6 +19,17 @@
 --   expect {"rollout_id": "a", "value": 1} {"rollout_id": "b", "value": -0.5773492691913577}
 --     {"rollout_id": "c", "value": -0.5773492691913577} {"rollout_id": "d", "value": -0.5773492691913577}
 --     {"rollout_id": "e", "value": 0} {"rollout_id": "f", "value": 0} {"rollout_id": "h", "value": 0}
+-- @test statistics of all
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1} {"rollout_id": "b", "group_id": "g", "value": 0}
+--     {"rollout_id": "c", "group_id": "g", "value": 0} {"rollout_id": "d", "group_id": "g", "value": 0}
+--     {"rollout_id": "e", "group_id": "h", "value": 0.5}
+--   param use_leave_one_out_baseline=false
+--   expect {"rollout_id": "a", "value": 1.499997000006} {"rollout_id": "b", "value": -0.499999000002}
+--     {"rollout_id": "c", "value": -0.499999000002} {"rollout_id": "d", "value": -0.499999000002}
+--     {"rollout_id": "e", "value": 0}
+-- @test of two, the other has no spread
+--   reward {"rollout_id": "a", "group_id": "g", "value": 3} {"rollout_id": "b", "group_id": "g", "value": 1}
+--   expect {"rollout_id": "a", "value": 2} {"rollout_id": "b", "value": -2}
 SELECT
     run_id,
     rollout_id,

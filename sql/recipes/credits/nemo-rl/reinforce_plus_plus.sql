@@ -4,18 +4,61 @@
 --   nothing to be compared with.
 -- @formula a = r - mean of the group with minus_baseline, else r; A = (a - m) / sqrt(max(v, 1e-8)), m and v mean and
 --   population variance of a over trained tokens
--- @source nemo_rl/algorithms/advantage_estimator.py, ReinforcePlusPlusAdvantageEstimator; its KL penalty in the reward is
---   not part of it here
+-- @source NeMo RL at commit 7ea279ab, nemo_rl/algorithms/advantage_estimator.py, ReinforcePlusPlusAdvantageEstimator;
+--   calculate_kl in nemo_rl/algorithms/utils.py
 -- @differs Subtracts the group mean by default, which others call reinforce_plus_plus_baseline. Population variance,
 --   clamped at 1e-8 (verl: sample variance plus 1e-8).
 -- @param minus_baseline boolean = true : whether the mean of the group is subtracted
 -- @param batch_key expression = step : expression over rollouts that names the batch
--- @check rollout {rollout_id} of run {run_id} has a reward, but no trained token is known of it: import its calls
+-- @param reference_policy_kl_penalty double = 0 : taken off the advantage of each token for each unit of the
+--   divergence, which is cut at 10 both ways, as use_kl_in_reward does; not 0 makes the credit one of level token
+-- @param reference_policy_kl_type string = k3 : estimator of the divergence from the reference: k1, k2 or k3
+-- @param logprob_signal string = trainer_logprob : signal with the policy's logprobs, where
+--   reference_policy_kl_penalty is not 0
+-- @param reference_signal string = reference_logprob : signal with the reference's logprobs, where
+--   reference_policy_kl_penalty is not 0
+-- @param producer string = null : producer of the signals; null = the only one
+-- @check rollout {rollout_id} of run {run_id} has a reward, but no call with a known output: import its calls
 --   SELECT reward.run_id, reward.rollout_id
 --   FROM reward
---   LEFT JOIN rollout_rows AS counted ON counted.run_id = reward.run_id AND counted.rollout_id = reward.rollout_id
---   WHERE reward.call_id IS NULL AND reward.value IS NOT NULL AND COALESCE(counted.trained_tokens, 0) = 0
+--   LEFT JOIN (SELECT DISTINCT run_id AS known_run, rollout_id AS known_rollout FROM calls WHERE output_len IS NOT NULL) AS known
+--     ON known.known_run = reward.run_id AND known.known_rollout = reward.rollout_id
+--   WHERE reward.call_id IS NULL AND reward.value IS NOT NULL AND known.known_rollout IS NULL
 --   ORDER BY reward.run_id, reward.rollout_id
+--   LIMIT 1
+-- @check reference_policy_kl_type is k1, k2 or k3, not {given}
+--   SELECT $reference_policy_kl_type AS given WHERE $reference_policy_kl_type IS NULL OR $reference_policy_kl_type NOT IN ('k1', 'k2', 'k3')
+-- @check there is no signal {name}: import it into token_signals
+--   SELECT $logprob_signal AS name
+--   FROM (
+--     SELECT count(*) AS found
+--     FROM token_signals
+--     WHERE name = $logprob_signal AND ($producer IS NULL OR producer = $producer)
+--   )
+--   WHERE $reference_policy_kl_penalty <> 0 AND found = 0
+-- @check call {call_id} has several signals {name}: name one with the parameter producer
+--   SELECT call_id, $logprob_signal AS name
+--   FROM token_signals
+--   WHERE name = $logprob_signal AND ($producer IS NULL OR producer = $producer)
+--   GROUP BY run_id, call_id
+--   HAVING count(*) > 1
+--   ORDER BY run_id, call_id
+--   LIMIT 1
+-- @check there is no signal {name}: import it into token_signals
+--   SELECT $reference_signal AS name
+--   FROM (
+--     SELECT count(*) AS found
+--     FROM token_signals
+--     WHERE name = $reference_signal AND ($producer IS NULL OR producer = $producer)
+--   )
+--   WHERE $reference_policy_kl_penalty <> 0 AND found = 0
+-- @check call {call_id} has several signals {name}: name one with the parameter producer
+--   SELECT call_id, $reference_signal AS name
+--   FROM token_signals
+--   WHERE name = $reference_signal AND ($producer IS NULL OR producer = $producer)
+--   GROUP BY run_id, call_id
+--   HAVING count(*) > 1
+--   ORDER BY run_id, call_id
 --   LIMIT 1
 -- @test one of four wins, one is alone, two are equal
 --   reward {"rollout_id": "a", "group_id": "g", "value": 1} {"rollout_id": "b", "group_id": "g", "value": 0}
@@ -33,10 +76,32 @@
 --     {"rollout_id": "c", "value": -0.5110232936684207} {"rollout_id": "d", "value": -0.5110232936684207}
 --     {"rollout_id": "e", "value": 0.1231381430526315} {"rollout_id": "f", "value": 0.1231381430526315}
 --     {"rollout_id": "h", "value": 0.1231381430526315}
+-- @test a divergence of each token, whitened over four tokens
+--   reward {"rollout_id": "a", "group_id": "g", "value": 4} {"rollout_id": "b", "group_id": "g", "value": 1}
+--   calls {"call_id": "a0", "rollout_id": "a", "call_index": 0, "prompt_token_ids": [1], "output_token_ids": [7, 7]}
+--     {"call_id": "a1", "rollout_id": "a", "call_index": 1, "parent_call_id": "a0", "prompt_token_ids": [1, 7, 7, 9], "output_token_ids": [7]}
+--     {"call_id": "b0", "rollout_id": "b", "call_index": 0, "prompt_token_ids": [1], "output_token_ids": [7]}
+--   token_signals {"rollout_id": "a", "call_id": "a0", "name": "trainer_logprob", "values": [-1.0, -2.0]}
+--     {"rollout_id": "a", "call_id": "a1", "name": "trainer_logprob", "values": [-0.5]}
+--     {"rollout_id": "b", "call_id": "b0", "name": "trainer_logprob", "values": [-1.0]}
+--     {"rollout_id": "a", "call_id": "a0", "name": "reference_logprob", "values": [-1.5, -1.0]}
+--     {"rollout_id": "a", "call_id": "a1", "name": "reference_logprob", "values": [-0.25]}
+--     {"rollout_id": "b", "call_id": "b0", "name": "reference_logprob", "values": [-2.0]}
+--   param reference_policy_kl_penalty=0.5
+--   expect {"rollout_id": "a", "call_id": "a0", "token_values": [0.6423439234, 0.4112143456]}
+--     {"rollout_id": "a", "call_id": "a1", "token_values": [0.6697375878]}
+--     {"rollout_id": "b", "call_id": "b0", "token_values": [-1.723295857]}
+-- @test an output without tokens counts in the group, and no token in the batch
+--   reward {"rollout_id": "a", "group_id": "g", "value": 3} {"rollout_id": "b", "group_id": "g", "value": 0}
+--     {"rollout_id": "c", "group_id": "g", "value": 3}
+--   calls {"call_id": "a", "rollout_id": "a", "call_index": 0, "output_len": 2}
+--     {"call_id": "b", "rollout_id": "b", "call_index": 0, "output_len": 2}
+--     {"call_id": "c", "rollout_id": "c", "call_index": 0, "output_len": 0, "output_token_ids": []}
+--   expect {"rollout_id": "a", "value": 1.0} {"rollout_id": "b", "value": -1.0} {"rollout_id": "c", "value": 1.0}
 WITH centered AS (
     SELECT
         reward.*,
-        known.trained_tokens,
+        COALESCE(known.trained_tokens, 0) AS trained_tokens,
         CASE WHEN $group_key IS NULL THEN NULL WHEN $minus_baseline THEN dr_grpo(value, rollout_id) OVER (PARTITION BY run_id, $group_key) ELSE value END AS centered,
         CAST($group_key AS VARCHAR) AS baseline_key,
         CAST(rollout_count(value, rollout_id) OVER (PARTITION BY run_id, $group_key) AS INTEGER) AS baseline_count
@@ -50,14 +115,119 @@ whitened AS (
         centered - rollout_mean(centered, rollout_id, weight => trained_tokens) OVER (PARTITION BY run_id, $batch_key) AS difference,
         rollout_std(centered, rollout_id, weight => trained_tokens, ddof => 0) OVER (PARTITION BY run_id, $batch_key) AS std
     FROM centered
+),
+of_rollouts AS (
+    SELECT
+        run_id,
+        rollout_id,
+        difference / greatest(std, 1e-4) AS advantage,
+        centered,
+        'group' AS baseline_scope,
+        baseline_key,
+        baseline_count
+    FROM whitened
+),
+calls_of_rollouts AS (
+    SELECT path.*, whole.centered AS advantage, whole.baseline_scope, whole.baseline_key, whole.baseline_count
+    FROM trajectories AS path
+    JOIN of_rollouts AS whole ON whole.run_id = path.run_id AND whole.rollout_id = path.rollout_id
+    WHERE NOT ($reference_policy_kl_penalty = 0)
+),
+listed AS (
+    SELECT DISTINCT run_id, call_id, 0 AS place, CAST(NULL AS DOUBLE[]) AS numbers
+    FROM calls
+    UNION ALL
+    SELECT
+        run_id,
+        call_id,
+        CASE
+            WHEN name = $logprob_signal THEN 1
+            WHEN name = $reference_signal THEN 2
+        END AS place,
+        "values" AS numbers
+    FROM token_signals
+    WHERE ($producer IS NULL OR producer = $producer)
+        AND (
+            (name = $logprob_signal AND $reference_policy_kl_penalty <> 0)
+            OR (name = $reference_signal AND $reference_policy_kl_penalty <> 0)
+        )
+),
+ordered AS (
+    -- Side by side by sorting, so that no list waits in memory for its partner.
+    SELECT
+        run_id,
+        call_id,
+        place,
+        lead(place, 1) OVER calls AS place_1,
+        lead(numbers, 1) OVER calls AS numbers_1,
+        lead(place, 2) OVER calls AS place_2,
+        lead(numbers, 2) OVER calls AS numbers_2
+    FROM listed
+    WINDOW calls AS (PARTITION BY run_id, call_id ORDER BY place)
+),
+signals AS (
+    SELECT
+        run_id,
+        call_id,
+        CASE WHEN place_1 = 1 THEN numbers_1 END AS logprobs,
+        CASE
+            WHEN place_1 = 2 THEN numbers_1
+            WHEN place_2 = 2 THEN numbers_2
+        END AS reference_logprobs
+    FROM ordered
+    WHERE place = 0
+),
+referred AS (
+    SELECT rewarded.*, signal.logprobs, signal.reference_logprobs
+    FROM calls_of_rollouts AS rewarded
+    LEFT JOIN signals AS signal ON signal.run_id = rewarded.run_id AND signal.call_id = rewarded.call_id
+),
+charged AS (
+    SELECT
+        run_id, step, rollout_id, call_id, token_mask, baseline_scope, baseline_key, baseline_count,
+        CASE
+            WHEN $reference_policy_kl_penalty = 0 THEN token_fill(advantage, token_mask)
+            ELSE token_sum(
+                token_fill(advantage, token_mask),
+                clip(token_kl(
+                        logprobs, reference_logprobs, token_mask, call_id,
+                        estimator => $reference_policy_kl_type, unselected => 'zero'
+                    ), -10, 10),
+                call_id,
+                weight => 0.0 - $reference_policy_kl_penalty
+            )
+        END AS numbers
+    FROM referred
+),
+batch AS (
+    SELECT run_id, step, token_moments(numbers, token_mask, call_id) AS moments
+    FROM charged
+    GROUP BY run_id, step
 )
 SELECT
     run_id,
     rollout_id,
+    CAST(NULL AS VARCHAR) AS call_id,
     'advantage' AS quantity,
     'rollout' AS level,
-    difference / sqrt(greatest(std * std, 1e-8)) AS value,
-    'group' AS baseline_scope,
+    advantage AS value,
+    CAST(NULL AS DOUBLE[]) AS token_values,
+    baseline_scope,
     baseline_key,
     baseline_count
-FROM whitened
+FROM of_rollouts
+WHERE $reference_policy_kl_penalty = 0
+UNION ALL
+SELECT
+    one.run_id,
+    one.rollout_id,
+    one.call_id,
+    'advantage' AS quantity,
+    'token' AS level,
+    CAST(NULL AS DOUBLE) AS value,
+    whiten(one.numbers, one.token_mask, batch.moments, one.call_id, ddof => 0, eps_at => 'floor') AS token_values,
+    one.baseline_scope,
+    one.baseline_key,
+    one.baseline_count
+FROM charged AS one
+JOIN batch ON batch.run_id = one.run_id AND batch.step IS NOT DISTINCT FROM one.step

@@ -1,17 +1,30 @@
 -- @kind credit
 -- @doc Generalized advantage estimation as in OpenRLHF: observations are steps with reward and value 0, which leaves
---   phantom differences; then whitened over the tokens of the step with the population variance. A trajectory is a path
---   of calls through the rollout (view trajectories); the reward of the rollout falls due at its last trained token,
---   that of a call at the call's last.
--- @formula A_t = d_t + gamma * lam * A_next, d_t = r_t + gamma * V_next - V_t; (A - mean) / sqrt(max(var, 1e-8))
--- @source OpenRLHF
+--   phantom differences; then whitened over the tokens of the step with the population variance. A trajectory is a
+--   path of calls through the rollout (view trajectories); the reward of the rollout falls due at its last trained
+--   token, that of a call at the call's last.
+-- @formula r = clip(r, low, high); A_t = d_t + gamma * lambd * A_next, d_t = r_t - init_kl_coef * kl_t + gamma *
+--   V_next - V_t; (A - mean) / sqrt(max(var, 1e-8))
+-- @source openrlhf at commit 3c3be623, trainer/ppo_utils/experience_maker.py, and compute_reward and
+--   compute_approx_kl in models/utils.py
 -- @differs verl/gae carries over observations, and whitens with the sample variance
 -- @param gamma double = 1 : discount of one token
--- @param lam double = 1 : weight of later differences
+-- @param lambd double = 1 : weight of later differences
+-- @param reward_clip_range_low double = -10 : least reward of a rollout; null = no limit
+-- @param reward_clip_range_high double = 10 : greatest reward of a rollout; null = no limit
+-- @param no_std_norm boolean = false : true subtracts the mean alone
+-- @param init_kl_coef double = 0 : taken off the reward of each token for each unit of the divergence, which is cut
+--   at 10 both ways (OpenRLHF's own default is 0.01)
+-- @param kl_estimator string = k1 : estimator of the divergence from the reference: k1, k2 or k3
 -- @param token_rewards string = null : signal whose values are added to the rewards of tokens; null = none
 -- @param outcome_weight double = 1 : what the rewards of rollouts and calls are multiplied with
 -- @param value_signal string = value : signal with the critic's value of each token
+-- @param logprob_signal string = trainer_logprob : signal with the policy's logprobs, where init_kl_coef is not 0
+-- @param reference_signal string = reference_logprob : signal with the reference's logprobs, where init_kl_coef is
+--   not 0
 -- @param producer string = null : producer of the signals; null = the only one
+-- @check kl_estimator is k1, k2 or k3, not {given}
+--   SELECT $kl_estimator AS given WHERE $kl_estimator IS NULL OR $kl_estimator NOT IN ('k1', 'k2', 'k3')
 -- @check there is no signal {name}: import it into token_signals
 --   SELECT $value_signal AS name
 --   FROM (
@@ -24,6 +37,38 @@
 --   SELECT call_id, $value_signal AS name
 --   FROM token_signals
 --   WHERE name = $value_signal AND ($producer IS NULL OR producer = $producer)
+--   GROUP BY run_id, call_id
+--   HAVING count(*) > 1
+--   ORDER BY run_id, call_id
+--   LIMIT 1
+-- @check there is no signal {name}: import it into token_signals
+--   SELECT $logprob_signal AS name
+--   FROM (
+--     SELECT count(*) AS found
+--     FROM token_signals
+--     WHERE name = $logprob_signal AND ($producer IS NULL OR producer = $producer)
+--   )
+--   WHERE $init_kl_coef <> 0 AND found = 0
+-- @check call {call_id} has several signals {name}: name one with the parameter producer
+--   SELECT call_id, $logprob_signal AS name
+--   FROM token_signals
+--   WHERE name = $logprob_signal AND ($producer IS NULL OR producer = $producer)
+--   GROUP BY run_id, call_id
+--   HAVING count(*) > 1
+--   ORDER BY run_id, call_id
+--   LIMIT 1
+-- @check there is no signal {name}: import it into token_signals
+--   SELECT $reference_signal AS name
+--   FROM (
+--     SELECT count(*) AS found
+--     FROM token_signals
+--     WHERE name = $reference_signal AND ($producer IS NULL OR producer = $producer)
+--   )
+--   WHERE $init_kl_coef <> 0 AND found = 0
+-- @check call {call_id} has several signals {name}: name one with the parameter producer
+--   SELECT call_id, $reference_signal AS name
+--   FROM token_signals
+--   WHERE name = $reference_signal AND ($producer IS NULL OR producer = $producer)
 --   GROUP BY run_id, call_id
 --   HAVING count(*) > 1
 --   ORDER BY run_id, call_id
@@ -44,17 +89,60 @@
 --   HAVING count(*) > 1
 --   ORDER BY run_id, call_id
 --   LIMIT 1
--- @test an observation is a step without value; whitened over three tokens
+-- @test an observation is a step without value; whitened over four tokens
 --   reward {"rollout_id": "a", "group_id": "g", "value": 1}
 --     {"rollout_id": "a", "group_id": "g", "value": 2, "call_id": "a0"}
+--     {"rollout_id": "b", "group_id": "g", "value": 4}
 --   calls {"call_id": "a0", "rollout_id": "a", "call_index": 0, "prompt_token_ids": [1], "output_token_ids": [7, 7]}
 --     {"call_id": "a1", "rollout_id": "a", "call_index": 1, "parent_call_id": "a0", "prompt_token_ids": [1, 7, 7, 9], "output_token_ids": [7]}
---   token_signals {"rollout_id": "a", "call_id": "a0", "name": "value", "values": [1, 2]}
---     {"rollout_id": "a", "call_id": "a1", "name": "value", "values": [1]}
+--     {"call_id": "b0", "rollout_id": "b", "call_index": 0, "prompt_token_ids": [1], "output_token_ids": [7]}
+--   token_signals {"rollout_id": "a", "call_id": "a0", "name": "value", "values": [1.0, 2.0]}
+--     {"rollout_id": "a", "call_id": "a1", "name": "value", "values": [1.0]}
+--     {"rollout_id": "b", "call_id": "b0", "name": "value", "values": [0.5]}
 --   param gamma=0.5
---   param lam=0.5
---   expect {"rollout_id": "a", "call_id": "a0", "token_values": [-0.39223227, 1.372812946]}
---     {"rollout_id": "a", "call_id": "a1", "token_values": [-0.980580676]}
+--   param lambd=0.5
+--   expect {"rollout_id": "a", "call_id": "a0", "token_values": [-0.5910239082, -0.5282603073]}
+--     {"rollout_id": "a", "call_id": "a1", "token_values": [-0.6119451085]}
+--     {"rollout_id": "b", "call_id": "b0", "token_values": [1.731229324]}
+-- @test a reward beyond the range, and no division
+--   reward {"rollout_id": "a", "group_id": "g", "value": 15}
+--     {"rollout_id": "a", "group_id": "g", "value": 2, "call_id": "a0"}
+--     {"rollout_id": "b", "group_id": "g", "value": 4}
+--   calls {"call_id": "a0", "rollout_id": "a", "call_index": 0, "prompt_token_ids": [1], "output_token_ids": [7, 7]}
+--     {"call_id": "a1", "rollout_id": "a", "call_index": 1, "parent_call_id": "a0", "prompt_token_ids": [1, 7, 7, 9], "output_token_ids": [7]}
+--     {"call_id": "b0", "rollout_id": "b", "call_index": 0, "prompt_token_ids": [1], "output_token_ids": [7]}
+--   token_signals {"rollout_id": "a", "call_id": "a0", "name": "value", "values": [1.0, 2.0]}
+--     {"rollout_id": "a", "call_id": "a1", "name": "value", "values": [1.0]}
+--     {"rollout_id": "b", "call_id": "b0", "name": "value", "values": [0.5]}
+--   param gamma=0.5
+--   param lambd=0.5
+--   param no_std_norm=true
+--   expect {"rollout_id": "a", "call_id": "a0", "token_values": [-3.16796875, -2.65234375]}
+--     {"rollout_id": "a", "call_id": "a1", "token_values": [5.66015625]}
+--     {"rollout_id": "b", "call_id": "b0", "token_values": [0.16015625]}
+-- @test a divergence in the reward
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1}
+--     {"rollout_id": "a", "group_id": "g", "value": 2, "call_id": "a0"}
+--     {"rollout_id": "b", "group_id": "g", "value": 4}
+--   calls {"call_id": "a0", "rollout_id": "a", "call_index": 0, "prompt_token_ids": [1], "output_token_ids": [7, 7]}
+--     {"call_id": "a1", "rollout_id": "a", "call_index": 1, "parent_call_id": "a0", "prompt_token_ids": [1, 7, 7, 9], "output_token_ids": [7]}
+--     {"call_id": "b0", "rollout_id": "b", "call_index": 0, "prompt_token_ids": [1], "output_token_ids": [7]}
+--   token_signals {"rollout_id": "a", "call_id": "a0", "name": "value", "values": [1.0, 2.0]}
+--     {"rollout_id": "a", "call_id": "a1", "name": "value", "values": [1.0]}
+--     {"rollout_id": "b", "call_id": "b0", "name": "value", "values": [0.5]}
+--     {"rollout_id": "a", "call_id": "a0", "name": "trainer_logprob", "values": [-1.0, -2.0]}
+--     {"rollout_id": "a", "call_id": "a1", "name": "trainer_logprob", "values": [-0.5]}
+--     {"rollout_id": "b", "call_id": "b0", "name": "trainer_logprob", "values": [-1.0]}
+--     {"rollout_id": "a", "call_id": "a0", "name": "reference_logprob", "values": [-1.5, -1.0]}
+--     {"rollout_id": "a", "call_id": "a1", "name": "reference_logprob", "values": [-0.25]}
+--     {"rollout_id": "b", "call_id": "b0", "name": "reference_logprob", "values": [-2.0]}
+--   param gamma=0.5
+--   param lambd=0.5
+--   param init_kl_coef=0.5
+--   param kl_estimator=k2
+--   expect {"rollout_id": "a", "call_id": "a0", "token_values": [-0.5878502589, -0.6100316901]}
+--     {"rollout_id": "a", "call_id": "a1", "token_values": [-0.5334972861]}
+--     {"rollout_id": "b", "call_id": "b0", "token_values": [1.731379235]}
 WITH listed AS (
     SELECT DISTINCT run_id, call_id, 0 AS place, CAST(NULL AS DOUBLE[]) AS numbers
     FROM calls
@@ -64,13 +152,17 @@ WITH listed AS (
         call_id,
         CASE
             WHEN name = $value_signal THEN 1
-            WHEN name = $token_rewards THEN 2
+            WHEN name = $logprob_signal THEN 2
+            WHEN name = $reference_signal THEN 3
+            WHEN name = $token_rewards THEN 4
         END AS place,
         "values" AS numbers
     FROM token_signals
     WHERE ($producer IS NULL OR producer = $producer)
         AND (
             name = $value_signal
+            OR (name = $logprob_signal AND $init_kl_coef <> 0)
+            OR (name = $reference_signal AND $init_kl_coef <> 0)
             OR name = $token_rewards
         )
 ),
@@ -83,7 +175,11 @@ ordered AS (
         lead(place, 1) OVER calls AS place_1,
         lead(numbers, 1) OVER calls AS numbers_1,
         lead(place, 2) OVER calls AS place_2,
-        lead(numbers, 2) OVER calls AS numbers_2
+        lead(numbers, 2) OVER calls AS numbers_2,
+        lead(place, 3) OVER calls AS place_3,
+        lead(numbers, 3) OVER calls AS numbers_3,
+        lead(place, 4) OVER calls AS place_4,
+        lead(numbers, 4) OVER calls AS numbers_4
     FROM listed
     WINDOW calls AS (PARTITION BY run_id, call_id ORDER BY place)
 ),
@@ -95,12 +191,23 @@ signals AS (
         CASE
             WHEN place_1 = 2 THEN numbers_1
             WHEN place_2 = 2 THEN numbers_2
+        END AS logprobs,
+        CASE
+            WHEN place_1 = 3 THEN numbers_1
+            WHEN place_2 = 3 THEN numbers_2
+            WHEN place_3 = 3 THEN numbers_3
+        END AS reference_logprobs,
+        CASE
+            WHEN place_1 = 4 THEN numbers_1
+            WHEN place_2 = 4 THEN numbers_2
+            WHEN place_3 = 4 THEN numbers_3
+            WHEN place_4 = 4 THEN numbers_4
         END AS token_rewards
     FROM ordered
     WHERE place = 0
 ),
 valued AS (
-    SELECT rewarded.*, signal.critic, signal.token_rewards
+    SELECT rewarded.*, signal.critic, signal.logprobs, signal.reference_logprobs, signal.token_rewards
     FROM rewarded_calls AS rewarded
     LEFT JOIN signals AS signal ON signal.run_id = rewarded.run_id AND signal.call_id = rewarded.call_id
 ),
@@ -108,7 +215,7 @@ placed AS (
     SELECT
         *,
         token_sum(
-            place_reward($outcome_weight * outcome, token_mask, call_id)
+            place_reward($outcome_weight * clip(outcome, $reward_clip_range_low, $reward_clip_range_high), token_mask, call_id)
                 OVER (PARTITION BY run_id, rollout_id, trajectory_id ORDER BY call_index, call_id),
             place_reward($outcome_weight * earned, token_mask, call_id, at => 'call')
                 OVER (PARTITION BY run_id, rollout_id, trajectory_id ORDER BY call_index, call_id),
@@ -117,18 +224,38 @@ placed AS (
     FROM valued
 ),
 paid AS (
-    SELECT *, CASE WHEN $token_rewards IS NULL THEN due ELSE token_sum(due, token_rewards, call_id) END AS rewards
+    SELECT *, CASE WHEN $token_rewards IS NULL THEN due ELSE token_sum(due, token_rewards, call_id) END AS earnings
     FROM placed
+),
+charged AS (
+    SELECT
+        *,
+        CASE
+            WHEN $init_kl_coef = 0 THEN earnings
+            ELSE token_sum(
+                earnings,
+                clip(token_kl(
+                        logprobs, reference_logprobs, token_mask, call_id,
+                        estimator => $kl_estimator, unselected => 'zero'
+                    ), -10, 10),
+                call_id,
+                weight => 0.0 - $init_kl_coef
+            )
+        END AS rewards
+    FROM paid
 ),
 estimated AS (
     SELECT
         run_id, step, rollout_id, call_id, token_mask,
-        gae(rewards, critic, token_mask, call_id, gap_len, gamma => $gamma, lam => $lam, observations => 'zero')
-            OVER (PARTITION BY run_id, rollout_id, trajectory_id ORDER BY call_index, call_id) AS advantages
-    FROM paid
+        gae(
+            rewards, critic, token_mask, call_id, gap_len,
+            gamma => $gamma, lam => $lambd, observations => 'zero'
+        )
+            OVER (PARTITION BY run_id, rollout_id, trajectory_id ORDER BY call_index, call_id) AS numbers
+    FROM charged
 ),
 batch AS (
-    SELECT run_id, step, token_moments(advantages, token_mask, call_id) AS moments
+    SELECT run_id, step, token_moments(numbers, token_mask, call_id) AS moments
     FROM estimated
     GROUP BY run_id, step
 )
@@ -139,7 +266,11 @@ SELECT
     'advantage' AS quantity,
     'token' AS level,
     CAST(NULL AS DOUBLE) AS value,
-    whiten(one.advantages, one.token_mask, batch.moments, one.call_id, ddof => 0, eps_at => 'floor') AS token_values,
+    CASE
+        WHEN $no_std_norm
+        THEN token_sum(one.numbers, token_fill(batch.moments['sum'] * power(2.0, batch.moments['exponent']) / batch.moments['count'], one.token_mask), one.call_id, weight => -1)
+        ELSE whiten(one.numbers, one.token_mask, batch.moments, one.call_id, ddof => 0, eps_at => 'floor')
+    END AS token_values,
     'batch' AS baseline_scope,
     CAST(one.step AS VARCHAR) AS baseline_key
 FROM estimated AS one

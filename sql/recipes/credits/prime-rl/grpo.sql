@@ -2,7 +2,7 @@
 -- @doc prime-rl's default: reward less the group's mean, not divided. A rollout without a reward is no member of its
 --   group and gets no credit; one without a group has nothing to be compared with.
 -- @formula A = r - mean; 0 for a singleton
--- @source prime-rl, orchestrator/advantage.py
+-- @source prime-rl at commit 559b4477, src/prime_rl/orchestrator/algo/grpo.py
 -- @differs Bears the name of grpo and is Dr. GRPO: no standard deviation, so a lone winner of four gets 0.75 here and 1.5
 --   in verl.
 -- @test one of four wins, one is alone, two are equal

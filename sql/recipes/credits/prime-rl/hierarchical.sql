@@ -1,10 +1,10 @@
 -- @kind credit
--- @doc prime-rl's hierarchical GRPO: agents that take part in one episode several times are compared within the
---   episode, all others across the group; not divided. A rollout without a reward is no member of its group and gets
+-- @doc prime-rl's hierarchical_grpo: the roles named in episode_agents, as the solvers of one proposed problem, are
+--   compared within their episode, all others with the same role across the group; not divided. A rollout without a reward is no member of its group and gets
 --   no credit; one without a group has nothing to be compared with.
 -- @formula A = r - mean, over the rollouts of the same agent in the episode for agents named in episode_agents, else in the
 --   group; 0 for a singleton
--- @source prime-rl, orchestrator/advantage.py
+-- @source prime-rl at commit 559b4477, src/prime_rl/orchestrator/algo/hierarchical_grpo.py (hierarchical_grpo)
 -- @differs prime-rl/grpo with two kinds of group.
 -- @param episode_agents json = [] : agents compared within an episode, as ["worker"]
 -- @param agent expression = harness : expression over rollouts that names the agent

@@ -3,7 +3,7 @@
 --   A rollout without a reward is no member of its group and gets no credit; one without a group has nothing to be
 --   compared with.
 -- @formula A = (r - mean) / mean; 0 where mean <= 0
--- @source prime-rl, orchestrator/advantage.py
+-- @source prime-rl at commit 559b4477, src/prime_rl/orchestrator/algo/max_rl.py (max_rl), arXiv 2602.02710
 -- @differs No eps and a guard (skyrl/maxrl: eps 1e-6 and no guard, so that negative rewards blow up; a singleton keeps its
 --   reward there).
 -- @test one of four wins, one is alone, two are equal

@@ -2,7 +2,7 @@
 -- @doc prime-rl's RAE: reward less a moving average of the rewards that the same agent got in the same environment
 --   before. Depends on the order of scoring, which a column must give.
 -- @formula A = r - m, then m = decay * m + (1 - decay) * r; m begins at 0
--- @source prime-rl, orchestrator/advantage.py; arXiv 2506.24119
+-- @source prime-rl at commit 559b4477, src/prime_rl/orchestrator/algo/rae.py; arXiv 2506.24119
 -- @differs The only credit that depends on order: equal positions follow the rollout id here, the arrival in prime-rl.
 -- @param decay double = 0.95 : share of the old average that stays
 -- @param environment expression = environment : expression over rollouts that names the environment

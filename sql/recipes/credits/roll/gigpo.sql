@@ -1,15 +1,21 @@
 -- @kind credit
--- @doc GiGPO as in ROLL: mean and deviation of the episodes run over calls, so that long trajectories weigh more. ROLL
---   also gives 0 where the deviation is not above 1e-6, here where it is 0. The reward of a call is its own, if it has
+-- @doc GiGPO as in ROLL: mean and deviation of the episodes run over calls, so that long trajectories weigh more.
+--   Quirk: states are compared over the whole batch, so that equal states of two groups are one. The reward of a call is its own, if it has
 --   one, and at the end of a trajectory (view trajectories) that of the rollout. A call saw the state_digest of the
 --   last environment record delivered to it; one whose state is unknown is compared with none.
 -- @formula A = episode_reward_weight * (R - mean) / (std + 1e-6) over the calls of the group + step_reward_weight *
---   (step return - mean) / (std + 1e-6) over its calls that saw the same state
--- @source ROLL (gigpo)
--- @differs verl-agent/gigpo counts each trajectory once
+--   (step return - mean) / (std + 1e-6) over the calls of the step that saw the same state; 0 where std <= 1e-6; clip(A,
+--   -reward_clip, reward_clip)
+-- @source ROLL at commit 8eb27cc2, roll/pipeline/agentic/utils.py (compute_response_level_rewards, build_state_group)
+-- @differs verl-agent/gigpo counts each trajectory once, and compares states within a group; state_scope=group is the
+--   corrected form of the latter
 -- @param step_reward_gamma double = 0.95 : discount of one step in the step return
 -- @param episode_reward_weight double = 1 : weight of the episode advantage
 -- @param step_reward_weight double = 1 : weight of the step advantage
+-- @param state_scope string = batch : where equal states are compared: batch (the calls of a step), or group
+-- @param reward_clip double = null : greatest size of the sum; null = no limit
+-- @check state_scope is {given}: it must be batch or group
+--   SELECT $state_scope AS given WHERE $state_scope IS NULL OR $state_scope NOT IN ('batch', 'group')
 -- @test episodes compared call by call
 --   reward {"rollout_id": "a", "group_id": "g", "value": 1}
 --     {"rollout_id": "a", "group_id": "g", "value": 2, "call_id": "a0"}
@@ -30,6 +36,22 @@
 --     {"rollout_id": "a", "call_id": "a1", "value": -0.866023903787}
 --     {"rollout_id": "b", "call_id": "b0", "value": 0.158919122595}
 --     {"rollout_id": "b", "call_id": "b1", "value": 0.866023903787} {"rollout_id": "c", "call_id": "c0", "value": 0.0}
+-- @test two groups saw one state: pooled over the step, apart with state_scope=group
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1} {"rollout_id": "b", "group_id": "h", "value": 3}
+--   calls {"call_id": "a0", "rollout_id": "a", "call_index": 0, "output_len": 1}
+--     {"call_id": "b0", "rollout_id": "b", "call_index": 0, "output_len": 1}
+--   environment_records {"record_id": "1", "rollout_id": "a", "delivered_call_id": "a0", "state_digest": "s"}
+--     {"record_id": "2", "rollout_id": "b", "delivered_call_id": "b0", "state_digest": "s"}
+--   param reward_clip=0.5
+--   expect {"rollout_id": "a", "call_id": "a0", "value": -0.5} {"rollout_id": "b", "call_id": "b0", "value": 0.5}
+-- @test apart
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1} {"rollout_id": "b", "group_id": "h", "value": 3}
+--   calls {"call_id": "a0", "rollout_id": "a", "call_index": 0, "output_len": 1}
+--     {"call_id": "b0", "rollout_id": "b", "call_index": 0, "output_len": 1}
+--   environment_records {"record_id": "1", "rollout_id": "a", "delivered_call_id": "a0", "state_digest": "s"}
+--     {"record_id": "2", "rollout_id": "b", "delivered_call_id": "b0", "state_digest": "s"}
+--   param state_scope=group
+--   expect {"rollout_id": "a", "call_id": "a0", "value": 0} {"rollout_id": "b", "call_id": "b0", "value": 0}
 WITH steps AS (
     SELECT
         *,
@@ -96,10 +118,11 @@ stated AS (
 compared AS (
     SELECT
         *,
-        grpo(episode_return, call) OVER (PARTITION BY run_id, group_key) AS episode_advantage,
+        grpo(episode_return, call, min_std => 1e-6) OVER (PARTITION BY run_id, group_key) AS episode_advantage,
         CASE
             WHEN state IS NULL THEN 0.0
-            ELSE grpo(step_return, call) OVER (PARTITION BY run_id, group_key, state)
+            WHEN $state_scope = 'group' THEN grpo(step_return, call, min_std => 1e-6) OVER (PARTITION BY run_id, group_key, state)
+            ELSE grpo(step_return, call, min_std => 1e-6) OVER (PARTITION BY run_id, step, state)
         END AS step_advantage
     FROM stated
 )
@@ -109,7 +132,11 @@ SELECT
     call_id,
     'advantage' AS quantity,
     'call' AS level,
-    $episode_reward_weight * episode_advantage + $step_reward_weight * step_advantage AS value,
+    clip(
+        $episode_reward_weight * episode_advantage + $step_reward_weight * step_advantage,
+        0.0 - $reward_clip,
+        $reward_clip
+    ) AS value,
     'group' AS baseline_scope,
     group_key AS baseline_key
 FROM compared

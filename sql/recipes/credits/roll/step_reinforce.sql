@@ -1,11 +1,13 @@
 -- @kind credit
 -- @doc Step REINFORCE as in ROLL: the discounted reward from each call on, normalized over the calls of a group. The
 --   reward of a call is its own, if it has one, and at the end of a trajectory (view trajectories) that of the rollout.
--- @formula R_i = r_i + step_reward_gamma * R_next; mean_std: (R - mean) / (std + 1e-6), mean: R - mean, none: R
--- @source ROLL (step_reinforce)
+-- @formula R_i = r_i + step_reward_gamma * R_next; mean_std: (R - mean) / (std + 1e-6), 0 where std <=
+--   1e-6; mean: R - mean; none: R; then clip(-reward_clip, reward_clip)
+-- @source ROLL at commit 8eb27cc2, roll/pipeline/agentic/utils.py (compute_discounted_returns, agentic_reward_norm)
 -- @differs areal/turn_discount has eps 1e-5
 -- @param step_reward_gamma double = 0.95 : discount of one step
 -- @param method string = mean_std : mean_std, mean or none; what it runs over is the group_key
+-- @param reward_clip double = null : greatest size after normalization; null = no limit
 -- @check method must be mean_std, mean or none, not {method}
 --   SELECT $method AS method WHERE $method NOT IN ('mean_std', 'mean', 'none')
 -- @test less the mean of four calls
@@ -84,11 +86,15 @@ SELECT
     call_id,
     'advantage' AS quantity,
     'call' AS level,
-    CASE $method
-        WHEN 'mean_std' THEN grpo(step_return, call) OVER (PARTITION BY run_id, group_key)
-        WHEN 'mean' THEN dr_grpo(step_return, call) OVER (PARTITION BY run_id, group_key)
-        ELSE step_return
-    END AS value,
+    clip(
+        CASE $method
+            WHEN 'mean_std' THEN grpo(step_return, call, min_std => 1e-6) OVER (PARTITION BY run_id, group_key)
+            WHEN 'mean' THEN dr_grpo(step_return, call) OVER (PARTITION BY run_id, group_key)
+            ELSE step_return
+        END,
+        0.0 - $reward_clip,
+        $reward_clip
+    ) AS value,
     'group' AS baseline_scope,
     group_key AS baseline_key
 FROM grouped

@@ -1,18 +1,28 @@
 -- @kind credit
--- @doc REINFORCE++ as in slime: token returns that nothing whitens (its option normalize-advantages does). A trajectory
---   is a path of calls through the rollout (view trajectories); the reward of the rollout falls due at its last trained
---   token, that of a call at the call's last.
--- @formula G_t = r_t - kl_coef * kl_t + gamma * G_next
--- @source slime
--- @differs verl and OpenRLHF whiten
--- @param gamma double = 1 : discount of one token
--- @param kl_coef double = 0 : taken off the reward of each token for each unit of kl_penalty
--- @param kl_penalty string = kl : estimator of the divergence from the reference: kl, abs, mse or low_var_kl
+-- @doc REINFORCE++ as in slime: token returns, in which each observation token costs one factor gamma too; whitening
+--   is an option. A rollout whose context broke became several rows (chains of exact extensions, view call_rows),
+--   each with the whole reward at its last trained token. The reward of a call falls due at the call's last.
+-- @formula G_t = r_t - kl_coef * kl_t + gamma * G_next, observations being steps without reward; with
+--   normalize_advantages (G - mean) / sqrt(var + 1e-8), sample variance
+-- @source slime at commit 624b824a, utils/ppo_utils.py and compute_advantages_and_returns in
+--   backends/megatron_utils/loss.py
+-- @differs verl and OpenRLHF whiten; verl carries over observations
+-- @param gamma double = 1 : discount of one token, observations included
+-- @param normalize_advantages boolean = false : whether advantages are whitened over the tokens of the step
+-- @param votes string = row : what is a sequence with the whole reward: each row that a rollout became (view
+--   call_rows), as the trainer takes it, or each trajectory (rollout)
+-- @param kl_coef double = 0 : taken off the reward of each token for each unit of the divergence; low_var_kl is k3
+--   cut at 10 both ways
+-- @param kl_loss_type string = k1 : estimator of the divergence from the reference: k1, k2, k3 or low_var_kl
 -- @param token_rewards string = null : signal whose values are added to the rewards of tokens; null = none
 -- @param outcome_weight double = 1 : what the rewards of rollouts and calls are multiplied with
 -- @param logprob_signal string = trainer_logprob : signal with the policy's logprobs, where kl_coef is not 0
 -- @param reference_signal string = reference_logprob : signal with the reference's logprobs, where kl_coef is not 0
 -- @param producer string = null : producer of the signals; null = the only one
+-- @check votes is {votes}: it must be row or rollout
+--   SELECT $votes AS votes WHERE $votes IS NULL OR $votes NOT IN ('row', 'rollout')
+-- @check kl_loss_type is k1, k2, k3 or low_var_kl, not {given}
+--   SELECT $kl_loss_type AS given WHERE $kl_loss_type IS NULL OR $kl_loss_type NOT IN ('k1', 'k2', 'k3', 'low_var_kl')
 -- @check there is no signal {name}: import it into token_signals
 --   SELECT $logprob_signal AS name
 --   FROM (
@@ -61,28 +71,55 @@
 --   HAVING count(*) > 1
 --   ORDER BY run_id, call_id
 --   LIMIT 1
--- @test returns, not whitened
+-- @test an observation discounts once more
 --   reward {"rollout_id": "a", "group_id": "g", "value": 1}
 --     {"rollout_id": "a", "group_id": "g", "value": 2, "call_id": "a0"}
---     {"rollout_id": "b", "group_id": "g", "value": 0}
---     {"rollout_id": "b", "group_id": "g", "value": 4, "call_id": "b1"}
---   calls {"call_id": "a0", "rollout_id": "a", "call_index": 0, "output_len": 2}
---     {"call_id": "a1", "rollout_id": "a", "call_index": 1, "parent_call_id": "a0", "output_len": 1}
---     {"call_id": "b0", "rollout_id": "b", "call_index": 0, "output_len": 1}
---     {"call_id": "b1", "rollout_id": "b", "call_index": 1, "parent_call_id": "b0", "output_len": 2}
+--     {"rollout_id": "b", "group_id": "g", "value": 4}
+--   calls {"call_id": "a0", "rollout_id": "a", "call_index": 0, "prompt_token_ids": [1], "output_token_ids": [7, 7]}
+--     {"call_id": "a1", "rollout_id": "a", "call_index": 1, "parent_call_id": "a0", "prompt_token_ids": [1, 7, 7, 9], "output_token_ids": [7]}
+--     {"call_id": "b0", "rollout_id": "b", "call_index": 0, "prompt_token_ids": [1], "output_token_ids": [7]}
 --   param gamma=0.5
---   expect {"rollout_id": "a", "call_id": "a0", "token_values": [1.25, 2.5]}
+--   expect {"rollout_id": "a", "call_id": "a0", "token_values": [1.125, 2.25]}
 --     {"rollout_id": "a", "call_id": "a1", "token_values": [1.0]}
---     {"rollout_id": "b", "call_id": "b0", "token_values": [1.0]}
---     {"rollout_id": "b", "call_id": "b1", "token_values": [2.0, 4.0]}
--- @test a divergence of ln 2 at the first token costs half of it
+--     {"rollout_id": "b", "call_id": "b0", "token_values": [4.0]}
+-- @test whitened
 --   reward {"rollout_id": "a", "group_id": "g", "value": 1}
---   calls {"call_id": "a0", "rollout_id": "a", "call_index": 0, "output_len": 2}
---   token_signals {"rollout_id": "a", "call_id": "a0", "name": "trainer_logprob", "values": [-0.3068528194400547, -1]}
---     {"rollout_id": "a", "call_id": "a0", "name": "reference_logprob", "values": [-1, -1]}
+--     {"rollout_id": "a", "group_id": "g", "value": 2, "call_id": "a0"}
+--     {"rollout_id": "b", "group_id": "g", "value": 4}
+--   calls {"call_id": "a0", "rollout_id": "a", "call_index": 0, "prompt_token_ids": [1], "output_token_ids": [7, 7]}
+--     {"call_id": "a1", "rollout_id": "a", "call_index": 1, "parent_call_id": "a0", "prompt_token_ids": [1, 7, 7, 9], "output_token_ids": [7]}
+--     {"call_id": "b0", "rollout_id": "b", "call_index": 0, "prompt_token_ids": [1], "output_token_ids": [7]}
+--   param gamma=0.5
+--   param normalize_advantages=true
+--   expect {"rollout_id": "a", "call_id": "a0", "token_values": [-0.697142804, 0.1124423877]}
+--     {"rollout_id": "a", "call_id": "a1", "token_values": [-0.7870967142]}
+--     {"rollout_id": "b", "call_id": "b0", "token_values": [1.37179713]}
+-- @test a divergence in the reward
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1}
+--     {"rollout_id": "a", "group_id": "g", "value": 2, "call_id": "a0"}
+--     {"rollout_id": "b", "group_id": "g", "value": 4}
+--   calls {"call_id": "a0", "rollout_id": "a", "call_index": 0, "prompt_token_ids": [1], "output_token_ids": [7, 7]}
+--     {"call_id": "a1", "rollout_id": "a", "call_index": 1, "parent_call_id": "a0", "prompt_token_ids": [1, 7, 7, 9], "output_token_ids": [7]}
+--     {"call_id": "b0", "rollout_id": "b", "call_index": 0, "prompt_token_ids": [1], "output_token_ids": [7]}
+--   token_signals {"rollout_id": "a", "call_id": "a0", "name": "trainer_logprob", "values": [-1.0, -2.0]}
+--     {"rollout_id": "a", "call_id": "a1", "name": "trainer_logprob", "values": [-0.5]}
+--     {"rollout_id": "b", "call_id": "b0", "name": "trainer_logprob", "values": [-1.0]}
+--     {"rollout_id": "a", "call_id": "a0", "name": "reference_logprob", "values": [-1.5, -1.0]}
+--     {"rollout_id": "a", "call_id": "a1", "name": "reference_logprob", "values": [-0.25]}
+--     {"rollout_id": "b", "call_id": "b0", "name": "reference_logprob", "values": [-2.0]}
+--   param gamma=0.5
 --   param kl_coef=0.5
---   expect {"rollout_id": "a", "call_id": "a0", "token_values": [0.6534264097200273, 1.0]}
-WITH listed AS (
+--   param kl_loss_type=k3
+--   expect {"rollout_id": "a", "call_id": "a0", "token_values": [0.8900376245, 1.886605909]}
+--     {"rollout_id": "a", "call_id": "a1", "token_values": [0.9829872917]}
+--     {"rollout_id": "b", "call_id": "b0", "token_values": [3.816060279]}
+WITH sequenced AS (
+    SELECT rewarded.*, COALESCE(own.row_id, rewarded.trajectory_id) AS sequence_id
+    FROM rewarded_calls AS rewarded
+    LEFT JOIN (SELECT run_id, call_id, row_id FROM call_rows WHERE $votes = 'row') AS own
+        ON own.run_id = rewarded.run_id AND own.call_id = rewarded.call_id
+),
+listed AS (
     SELECT DISTINCT run_id, call_id, 0 AS place, CAST(NULL AS DOUBLE[]) AS numbers
     FROM calls
     UNION ALL
@@ -135,9 +172,9 @@ signals AS (
     FROM ordered
     WHERE place = 0
 ),
-referred AS (
+valued AS (
     SELECT rewarded.*, signal.logprobs, signal.reference_logprobs, signal.token_rewards
-    FROM rewarded_calls AS rewarded
+    FROM sequenced AS rewarded
     LEFT JOIN signals AS signal ON signal.run_id = rewarded.run_id AND signal.call_id = rewarded.call_id
 ),
 placed AS (
@@ -145,43 +182,56 @@ placed AS (
         *,
         token_sum(
             place_reward($outcome_weight * outcome, token_mask, call_id)
-                OVER (PARTITION BY run_id, rollout_id, trajectory_id ORDER BY call_index, call_id),
+                OVER (PARTITION BY run_id, rollout_id, sequence_id ORDER BY call_index, call_id),
             place_reward($outcome_weight * earned, token_mask, call_id, at => 'call')
-                OVER (PARTITION BY run_id, rollout_id, trajectory_id ORDER BY call_index, call_id),
+                OVER (PARTITION BY run_id, rollout_id, sequence_id ORDER BY call_index, call_id),
             call_id
         ) AS due
-    FROM referred
+    FROM valued
 ),
 paid AS (
-    SELECT *, CASE WHEN $token_rewards IS NULL THEN due ELSE token_sum(due, token_rewards, call_id) END AS rewards
+    SELECT *, CASE WHEN $token_rewards IS NULL THEN due ELSE token_sum(due, token_rewards, call_id) END AS earnings
     FROM placed
 ),
-summed AS (
+charged AS (
+    SELECT
+        *,
+        CASE
+            WHEN $kl_coef = 0 THEN earnings
+            ELSE token_sum(
+                earnings,
+                token_kl(
+                        logprobs, reference_logprobs, token_mask, call_id,
+                        estimator => $kl_loss_type,
+                        log_bound => NULL, bound => CASE WHEN $kl_loss_type = 'low_var_kl' THEN 10.0 END, unselected => 'zero'
+                    ),
+                call_id,
+                weight => 0.0 - $kl_coef
+            )
+        END AS rewards
+    FROM paid
+),
+estimated AS (
     SELECT
         run_id, step, rollout_id, call_id, token_mask,
-        token_returns(
-            CASE
-                WHEN $kl_coef = 0 THEN rewards
-                ELSE token_sum(
-                    rewards,
-                    token_kl(
-                        logprobs, reference_logprobs, token_mask, call_id,
-                        estimator => $kl_penalty, unselected => 'zero'
-                    ),
-                    call_id,
-                    weight => 0.0 - $kl_coef
-                )
-            END,
-            token_mask, call_id, gamma => $gamma
-        ) OVER (PARTITION BY run_id, rollout_id, trajectory_id ORDER BY call_index, call_id) AS "returns"
-    FROM paid
+        token_returns(rewards, token_mask, call_id, gap_len, gamma => $gamma, observations => 'zero')
+            OVER (PARTITION BY run_id, rollout_id, sequence_id ORDER BY call_index, call_id) AS numbers
+    FROM charged
+),
+batch AS (
+    SELECT run_id, step, token_moments(numbers, token_mask, call_id) AS moments
+    FROM estimated
+    GROUP BY run_id, step
 )
 SELECT
-    run_id,
-    rollout_id,
-    call_id,
+    one.run_id,
+    one.rollout_id,
+    one.call_id,
     'advantage' AS quantity,
     'token' AS level,
     CAST(NULL AS DOUBLE) AS value,
-    "returns" AS token_values
-FROM summed
+    CASE WHEN $normalize_advantages THEN whiten(one.numbers, one.token_mask, batch.moments, one.call_id) ELSE one.numbers END AS token_values,
+    'batch' AS baseline_scope,
+    CAST(one.step AS VARCHAR) AS baseline_key
+FROM estimated AS one
+JOIN batch ON batch.run_id = one.run_id AND batch.step IS NOT DISTINCT FROM one.step

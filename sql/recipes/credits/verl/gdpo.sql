@@ -35,11 +35,12 @@
 --   WHERE score.rollout_id IS NULL
 --   ORDER BY reward.run_id, reward.rollout_id, wanted.verifier
 --   LIMIT 1
--- @check rollout {rollout_id} of run {run_id} has a reward, but no trained token is known of it: import its calls
+-- @check rollout {rollout_id} of run {run_id} has a reward, but no call with a known output: import its calls
 --   SELECT reward.run_id, reward.rollout_id
 --   FROM reward
---   LEFT JOIN rollout_rows AS counted ON counted.run_id = reward.run_id AND counted.rollout_id = reward.rollout_id
---   WHERE reward.call_id IS NULL AND reward.value IS NOT NULL AND COALESCE(counted.trained_tokens, 0) = 0
+--   LEFT JOIN (SELECT DISTINCT run_id AS known_run, rollout_id AS known_rollout FROM calls WHERE output_len IS NOT NULL) AS known
+--     ON known.known_run = reward.run_id AND known.known_rollout = reward.rollout_id
+--   WHERE reward.call_id IS NULL AND reward.value IS NOT NULL AND known.known_rollout IS NULL
 --   ORDER BY reward.run_id, reward.rollout_id
 --   LIMIT 1
 -- @check the batch {batch} of run {run_id} trains {tokens} tokens: verl cannot whiten one
@@ -120,28 +121,35 @@ keyed AS (
     WHERE call_id IS NULL
 ),
 centered AS (
-    SELECT keyed.*, added.centered, known.trained_tokens
+    SELECT keyed.*, added.centered, COALESCE(known.trained_tokens, 0) AS trained_tokens
     FROM keyed
     LEFT JOIN added ON added.run_id = keyed.run_id AND added.rollout_id = keyed.rollout_id
     LEFT JOIN rollout_rows AS known ON known.run_id = keyed.run_id AND known.rollout_id = keyed.rollout_id
 ),
 counted AS (
+    -- Over the largest where squares would leave the doubles.
     SELECT
         *,
-        CASE WHEN centered IS NOT NULL THEN CAST(trained_tokens AS DOUBLE) END AS weight
-    FROM centered
+        CASE WHEN centered IS NOT NULL THEN CAST(trained_tokens AS DOUBLE) END AS weight,
+        centered / unit AS x
+    FROM (
+        SELECT
+            *,
+            greatest(1.0, COALESCE(max(abs(centered)) OVER (PARTITION BY run_id, batch) / 1e100, 1.0)) AS unit
+        FROM centered
+    )
 ),
 summed AS (
     SELECT
         *,
         rollout_sum(weight, rollout_id) OVER (PARTITION BY run_id, batch) AS tokens,
-        rollout_sum(weight * centered, rollout_id) OVER (PARTITION BY run_id, batch) AS total
+        rollout_sum(weight * x, rollout_id) OVER (PARTITION BY run_id, batch) AS total
     FROM counted
 ),
 spread AS (
     SELECT
         *,
-        centered - total / (tokens + 1e-8) AS difference
+        x - total / (tokens + 1e-8) AS difference
     FROM summed
 ),
 varied AS (
@@ -155,7 +163,7 @@ SELECT
     rollout_id,
     'advantage' AS quantity,
     'rollout' AS level,
-    difference / sqrt(variance + 1e-8) AS value,
+    difference / sqrt(variance + 1e-8 / unit / unit) AS value,
     'group' AS baseline_scope,
     baseline_key,
     baseline_count

@@ -4,13 +4,15 @@
 --   reward is no member of its group and gets no credit; one without a group has nothing to be compared with.
 -- @formula A = (r - mean) / (std + epsilon), std with ddof 1; r - mean without norm_adv_by_std_in_grpo; r / (1 + epsilon)
 --   for a single row
--- @source verl/trainer/ppo/core_algos.py at commit 1dda039b, compute_grpo_outcome_advantage
+-- @source verl at commit 1dda039b, verl/trainer/ppo/core_algos.py (compute_grpo_outcome_advantage) and
+--   verl/trainer/ppo/v1/utils.py (compute_advantage_for_multi_trajectories)
 -- @differs A singleton keeps its reward here (TRL, ROLL, AReaL, NeMo-RL: 0; slime, OpenRLHF: NaN). epsilon 1e-6, ddof 1.
---   With votes=row a rollout that became several rows (one for each chain of exact extensions, view rollout_rows)
---   counts once for each of them; votes=rollout is the corrected form.
+--   A rollout that became several rows (one for each chain of exact extensions, view rollout_rows) votes once, with its
+--   last row, and all of them get its credit: verl's default trainer does so for grpo alone, its other estimators count
+--   each row. With votes=row it counts once for each of them, as in verl's older trainer.
 -- @param epsilon double = 1e-6 : added to the standard deviation
 -- @param norm_adv_by_std_in_grpo boolean = true : false does not divide (Dr. GRPO)
--- @param votes string = row : what counts once in the group: each row, as the trainer does, or each rollout
+-- @param votes string = rollout : what counts once in the group: each rollout, or each row, as in verl's older trainer
 -- @check votes is {votes}: it must be row or rollout
 --   SELECT $votes AS votes WHERE $votes IS NULL OR $votes NOT IN ('row', 'rollout')
 -- @test one of four wins, one is alone, two are equal
@@ -22,18 +24,18 @@
 --     {"rollout_id": "c", "value": -0.499999000002} {"rollout_id": "d", "value": -0.499999000002}
 --     {"rollout_id": "e", "value": 0.49999950000050003} {"rollout_id": "f", "value": 0}
 --     {"rollout_id": "h", "value": 0}
--- @test the rows of a rollout vote unless rollouts do
+-- @test rows vote
 --   reward {"rollout_id": "a", "group_id": "g", "value": 1} {"rollout_id": "b", "group_id": "g", "value": 0}
 --   calls {"call_id": "a0", "rollout_id": "a", "call_index": 0, "prompt_len": 1, "output_len": 2}
 --     {"call_id": "a1", "rollout_id": "a", "call_index": 1, "prompt_len": 1, "output_len": 2}
 --     {"call_id": "a2", "rollout_id": "a", "call_index": 2, "prompt_len": 1, "output_len": 2}
+--   param votes=row
 --   expect {"rollout_id": "a", "value": 0.499999000002} {"rollout_id": "b", "value": -1.499997000006}
--- @test rollouts vote
+-- @test a rollout of three rows votes once
 --   reward {"rollout_id": "a", "group_id": "g", "value": 1} {"rollout_id": "b", "group_id": "g", "value": 0}
 --   calls {"call_id": "a0", "rollout_id": "a", "call_index": 0, "prompt_len": 1, "output_len": 2}
 --     {"call_id": "a1", "rollout_id": "a", "call_index": 1, "prompt_len": 1, "output_len": 2}
 --     {"call_id": "a2", "rollout_id": "a", "call_index": 2, "prompt_len": 1, "output_len": 2}
---   param votes=rollout
 --   expect {"rollout_id": "a", "value": 0.7071057811879616} {"rollout_id": "b", "value": -0.7071057811879616}
 WITH voted AS (
     SELECT

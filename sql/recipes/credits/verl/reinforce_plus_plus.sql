@@ -1,19 +1,29 @@
 -- @kind credit
 -- @doc REINFORCE++ as in verl: token returns carried over observations, whitened over the tokens of the step. A
---   trajectory is a path of calls through the rollout (view trajectories); the reward of the rollout falls due at its
---   last trained token, that of a call at the call's last.
+--   rollout whose context broke became several rows (chains of exact extensions, view call_rows), each with the whole
+--   reward at its last trained token. The reward of a call falls due at the call's last.
 -- @formula G_t = r_t - kl_coef * kl_t + gamma * G_next; (G - mean) / sqrt(var + 1e-8), sample variance, n + 1e-8 in
 --   means
--- @source verl, compute_reinforce_plus_plus_outcome_advantage in verl/trainer/ppo/core_algos.py
--- @differs openrlhf/reinforce whitens with the population variance, slime/reinforce_plus_plus not at all
+-- @source verl at commit 1dda039b, compute_reinforce_plus_plus_outcome_advantage in verl/trainer/ppo/core_algos.py
+-- @differs openrlhf/reinforce discounts over observations and whitens with the population variance,
+--   slime/reinforce_plus_plus whitens only if asked to, skyrl/reinforce_plus_plus lets no reward cross an
+--   observation. votes=rollout is the corrected form
 -- @param gamma double = 1 : discount of one token
--- @param kl_coef double = 0 : taken off the reward of each token for each unit of kl_penalty
--- @param kl_penalty string = kl : estimator of the divergence from the reference: kl, abs, mse or low_var_kl
+-- @param votes string = row : what is a sequence with the whole reward: each row that a rollout became (view
+--   call_rows), as the trainer takes it, or each trajectory (rollout)
+-- @param kl_coef double = 0 : taken off the reward of each token for each unit of the divergence, as use_kl_in_reward
+--   does
+-- @param kl_penalty string = kl : estimator of the divergence from the reference: kl, k1, abs, mse, k2, low_var_kl or
+--   k3
 -- @param token_rewards string = null : signal whose values are added to the rewards of tokens; null = none
 -- @param outcome_weight double = 1 : what the rewards of rollouts and calls are multiplied with
 -- @param logprob_signal string = trainer_logprob : signal with the policy's logprobs, where kl_coef is not 0
 -- @param reference_signal string = reference_logprob : signal with the reference's logprobs, where kl_coef is not 0
 -- @param producer string = null : producer of the signals; null = the only one
+-- @check votes is {votes}: it must be row or rollout
+--   SELECT $votes AS votes WHERE $votes IS NULL OR $votes NOT IN ('row', 'rollout')
+-- @check kl_penalty is kl, k1, abs, mse, k2, low_var_kl or k3, not {given}
+--   SELECT $kl_penalty AS given WHERE $kl_penalty IS NULL OR $kl_penalty NOT IN ('kl', 'k1', 'abs', 'mse', 'k2', 'low_var_kl', 'k3')
 -- @check there is no signal {name}: import it into token_signals
 --   SELECT $logprob_signal AS name
 --   FROM (
@@ -62,21 +72,65 @@
 --   HAVING count(*) > 1
 --   ORDER BY run_id, call_id
 --   LIMIT 1
--- @test returns, whitened over six tokens
+-- @test returns over an observation, whitened over four tokens
 --   reward {"rollout_id": "a", "group_id": "g", "value": 1}
 --     {"rollout_id": "a", "group_id": "g", "value": 2, "call_id": "a0"}
---     {"rollout_id": "b", "group_id": "g", "value": 0}
---     {"rollout_id": "b", "group_id": "g", "value": 4, "call_id": "b1"}
---   calls {"call_id": "a0", "rollout_id": "a", "call_index": 0, "output_len": 2}
---     {"call_id": "a1", "rollout_id": "a", "call_index": 1, "parent_call_id": "a0", "output_len": 1}
---     {"call_id": "b0", "rollout_id": "b", "call_index": 0, "output_len": 1}
---     {"call_id": "b1", "rollout_id": "b", "call_index": 1, "parent_call_id": "b0", "output_len": 2}
+--     {"rollout_id": "b", "group_id": "g", "value": 4}
+--   calls {"call_id": "a0", "rollout_id": "a", "call_index": 0, "prompt_token_ids": [1], "output_token_ids": [7, 7]}
+--     {"call_id": "a1", "rollout_id": "a", "call_index": 1, "parent_call_id": "a0", "prompt_token_ids": [1, 7, 7, 9], "output_token_ids": [7]}
+--     {"call_id": "b0", "rollout_id": "b", "call_index": 0, "prompt_token_ids": [1], "output_token_ids": [7]}
 --   param gamma=0.5
---   expect {"rollout_id": "a", "call_id": "a0", "token_values": [-0.607297795, 0.464404201]}
---     {"rollout_id": "a", "call_id": "a1", "token_values": [-0.821638195]}
---     {"rollout_id": "b", "call_id": "b0", "token_values": [-0.821638195]}
---     {"rollout_id": "b", "call_id": "b1", "token_values": [0.035723403, 1.750446597]}
-WITH listed AS (
+--   expect {"rollout_id": "a", "call_id": "a0", "token_values": [-0.6818181769, 0.2272727309]}
+--     {"rollout_id": "a", "call_id": "a1", "token_values": [-0.8636363585]}
+--     {"rollout_id": "b", "call_id": "b0", "token_values": [1.31818182]}
+-- @test a divergence in the reward
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1}
+--     {"rollout_id": "a", "group_id": "g", "value": 2, "call_id": "a0"}
+--     {"rollout_id": "b", "group_id": "g", "value": 4}
+--   calls {"call_id": "a0", "rollout_id": "a", "call_index": 0, "prompt_token_ids": [1], "output_token_ids": [7, 7]}
+--     {"call_id": "a1", "rollout_id": "a", "call_index": 1, "parent_call_id": "a0", "prompt_token_ids": [1, 7, 7, 9], "output_token_ids": [7]}
+--     {"call_id": "b0", "rollout_id": "b", "call_index": 0, "prompt_token_ids": [1], "output_token_ids": [7]}
+--   token_signals {"rollout_id": "a", "call_id": "a0", "name": "trainer_logprob", "values": [-1.0, -2.0]}
+--     {"rollout_id": "a", "call_id": "a1", "name": "trainer_logprob", "values": [-0.5]}
+--     {"rollout_id": "b", "call_id": "b0", "name": "trainer_logprob", "values": [-1.0]}
+--     {"rollout_id": "a", "call_id": "a0", "name": "reference_logprob", "values": [-1.5, -1.0]}
+--     {"rollout_id": "a", "call_id": "a1", "name": "reference_logprob", "values": [-0.25]}
+--     {"rollout_id": "b", "call_id": "b0", "name": "reference_logprob", "values": [-2.0]}
+--   param gamma=0.5
+--   param kl_coef=0.5
+--   expect {"rollout_id": "a", "call_id": "a0", "token_values": [-0.7910881165, 0.6753191324]}
+--     {"rollout_id": "a", "call_id": "a1", "token_values": [-0.9197203313]}
+--     {"rollout_id": "b", "call_id": "b0", "token_values": [1.035489334]}
+-- @test each row of a rollout has the whole reward
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1} {"rollout_id": "b", "group_id": "g", "value": 0}
+--     {"rollout_id": "c", "group_id": "g", "value": 0.5}
+--   calls {"call_id": "a0", "rollout_id": "a", "call_index": 0, "prompt_token_ids": [1], "output_len": 2}
+--     {"call_id": "a1", "rollout_id": "a", "call_index": 1, "parent_call_id": "a0", "prompt_token_ids": [1, 5, 5], "output_len": 3}
+--     {"call_id": "b0", "rollout_id": "b", "call_index": 0, "output_len": 1} {"call_id": "c0", "rollout_id": "c", "call_index": 0, "output_len": 2}
+--   param gamma=0.5
+--   expect {"rollout_id": "a", "call_id": "a0", "token_values": [1.76776703e-09, 1.414213508]}
+--     {"rollout_id": "a", "call_id": "a1", "token_values": [-0.7071067516, 1.76776703e-09, 1.414213508]}
+--     {"rollout_id": "b", "call_id": "b0", "token_values": [-1.414213505]}
+--     {"rollout_id": "c", "call_id": "c0", "token_values": [-0.7071067516, 1.76776703e-09]}
+-- @test the corrected form: one trajectory with one reward
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1} {"rollout_id": "b", "group_id": "g", "value": 0}
+--     {"rollout_id": "c", "group_id": "g", "value": 0.5}
+--   calls {"call_id": "a0", "rollout_id": "a", "call_index": 0, "prompt_token_ids": [1], "output_len": 2}
+--     {"call_id": "a1", "rollout_id": "a", "call_index": 1, "parent_call_id": "a0", "prompt_token_ids": [1, 5, 5], "output_len": 3}
+--     {"call_id": "b0", "rollout_id": "b", "call_index": 0, "output_len": 1} {"call_id": "c0", "rollout_id": "c", "call_index": 0, "output_len": 2}
+--   param gamma=0.5
+--   param votes=rollout
+--   expect {"rollout_id": "a", "call_id": "a0", "token_values": [-0.8400268409, -0.6480207055]}
+--     {"rollout_id": "a", "call_id": "a1", "token_values": [-0.2640084348, 0.5040161066, 2.040065189]}
+--     {"rollout_id": "b", "call_id": "b0", "token_values": [-1.032032976]}
+--     {"rollout_id": "c", "call_id": "c0", "token_values": [-0.2640084348, 0.5040161066]}
+WITH sequenced AS (
+    SELECT rewarded.*, COALESCE(own.row_id, rewarded.trajectory_id) AS sequence_id
+    FROM rewarded_calls AS rewarded
+    LEFT JOIN (SELECT run_id, call_id, row_id FROM call_rows WHERE $votes = 'row') AS own
+        ON own.run_id = rewarded.run_id AND own.call_id = rewarded.call_id
+),
+listed AS (
     SELECT DISTINCT run_id, call_id, 0 AS place, CAST(NULL AS DOUBLE[]) AS numbers
     FROM calls
     UNION ALL
@@ -129,9 +183,9 @@ signals AS (
     FROM ordered
     WHERE place = 0
 ),
-referred AS (
+valued AS (
     SELECT rewarded.*, signal.logprobs, signal.reference_logprobs, signal.token_rewards
-    FROM rewarded_calls AS rewarded
+    FROM sequenced AS rewarded
     LEFT JOIN signals AS signal ON signal.run_id = rewarded.run_id AND signal.call_id = rewarded.call_id
 ),
 placed AS (
@@ -139,40 +193,44 @@ placed AS (
         *,
         token_sum(
             place_reward($outcome_weight * outcome, token_mask, call_id)
-                OVER (PARTITION BY run_id, rollout_id, trajectory_id ORDER BY call_index, call_id),
+                OVER (PARTITION BY run_id, rollout_id, sequence_id ORDER BY call_index, call_id),
             place_reward($outcome_weight * earned, token_mask, call_id, at => 'call')
-                OVER (PARTITION BY run_id, rollout_id, trajectory_id ORDER BY call_index, call_id),
+                OVER (PARTITION BY run_id, rollout_id, sequence_id ORDER BY call_index, call_id),
             call_id
         ) AS due
-    FROM referred
+    FROM valued
 ),
 paid AS (
-    SELECT *, CASE WHEN $token_rewards IS NULL THEN due ELSE token_sum(due, token_rewards, call_id) END AS rewards
+    SELECT *, CASE WHEN $token_rewards IS NULL THEN due ELSE token_sum(due, token_rewards, call_id) END AS earnings
     FROM placed
 ),
-summed AS (
+charged AS (
     SELECT
-        run_id, step, rollout_id, call_id, token_mask,
-        token_returns(
-            CASE
-                WHEN $kl_coef = 0 THEN rewards
-                ELSE token_sum(
-                    rewards,
-                    token_kl(
+        *,
+        CASE
+            WHEN $kl_coef = 0 THEN earnings
+            ELSE token_sum(
+                earnings,
+                token_kl(
                         logprobs, reference_logprobs, token_mask, call_id,
                         estimator => $kl_penalty, unselected => 'zero'
                     ),
-                    call_id,
-                    weight => 0.0 - $kl_coef
-                )
-            END,
-            token_mask, call_id, gamma => $gamma
-        ) OVER (PARTITION BY run_id, rollout_id, trajectory_id ORDER BY call_index, call_id) AS "returns"
+                call_id,
+                weight => 0.0 - $kl_coef
+            )
+        END AS rewards
     FROM paid
 ),
+estimated AS (
+    SELECT
+        run_id, step, rollout_id, call_id, token_mask,
+        token_returns(rewards, token_mask, call_id, gap_len, gamma => $gamma)
+            OVER (PARTITION BY run_id, rollout_id, sequence_id ORDER BY call_index, call_id) AS numbers
+    FROM charged
+),
 batch AS (
-    SELECT run_id, step, token_moments("returns", token_mask, call_id) AS moments
-    FROM summed
+    SELECT run_id, step, token_moments(numbers, token_mask, call_id) AS moments
+    FROM estimated
     GROUP BY run_id, step
 )
 SELECT
@@ -182,8 +240,8 @@ SELECT
     'advantage' AS quantity,
     'token' AS level,
     CAST(NULL AS DOUBLE) AS value,
-    whiten(one."returns", one.token_mask, batch.moments, one.call_id, count_eps => 1e-8) AS token_values,
+    whiten(one.numbers, one.token_mask, batch.moments, one.call_id, count_eps => 1e-8) AS token_values,
     'batch' AS baseline_scope,
     CAST(one.step AS VARCHAR) AS baseline_key
-FROM summed AS one
+FROM estimated AS one
 JOIN batch ON batch.run_id = one.run_id AND batch.step IS NOT DISTINCT FROM one.step

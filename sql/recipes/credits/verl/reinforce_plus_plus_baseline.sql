@@ -14,11 +14,12 @@
 -- @param batch_key expression = step : expression over rollouts that names the batch
 -- @check votes is {votes}: it must be row or rollout
 --   SELECT $votes AS votes WHERE $votes IS NULL OR $votes NOT IN ('row', 'rollout')
--- @check rollout {rollout_id} of run {run_id} has a reward, but no trained token is known of it: import its calls
+-- @check rollout {rollout_id} of run {run_id} has a reward, but no call with a known output: import its calls
 --   SELECT reward.run_id, reward.rollout_id
 --   FROM reward
---   LEFT JOIN rollout_rows AS counted ON counted.run_id = reward.run_id AND counted.rollout_id = reward.rollout_id
---   WHERE reward.call_id IS NULL AND reward.value IS NOT NULL AND COALESCE(counted.trained_tokens, 0) = 0
+--   LEFT JOIN (SELECT DISTINCT run_id AS known_run, rollout_id AS known_rollout FROM calls WHERE output_len IS NOT NULL) AS known
+--     ON known.known_run = reward.run_id AND known.known_rollout = reward.rollout_id
+--   WHERE reward.call_id IS NULL AND reward.value IS NOT NULL AND known.known_rollout IS NULL
 --   ORDER BY reward.run_id, reward.rollout_id
 --   LIMIT 1
 -- @check the batch {batch} of run {run_id} trains {tokens} tokens: verl cannot whiten one
@@ -49,11 +50,23 @@
 --     {"rollout_id": "c", "value": -0.518310870335756} {"rollout_id": "d", "value": -0.518310870335756}
 --     {"rollout_id": "e", "value": 1.3659015877044711} {"rollout_id": "f", "value": 0.10975994901098643}
 --     {"rollout_id": "h", "value": 0.10975994901098643}
+-- @test rewards whose squares are no doubles
+--   reward {"rollout_id": "a", "group_id": "g", "value": 1e300} {"rollout_id": "b", "group_id": "g", "value": -1e300}
+--   calls {"call_id": "a", "rollout_id": "a", "call_index": 0, "output_len": 1}
+--     {"call_id": "b", "rollout_id": "b", "call_index": 0, "output_len": 1}
+--   expect {"rollout_id": "a", "value": 0.7071067829543145} {"rollout_id": "b", "value": -0.7071067829543145}
+-- @test an output without tokens counts in the group, and no token in the batch
+--   reward {"rollout_id": "a", "group_id": "g", "value": 3} {"rollout_id": "b", "group_id": "g", "value": 0}
+--     {"rollout_id": "c", "group_id": "g", "value": 3}
+--   calls {"call_id": "a", "rollout_id": "a", "call_index": 0, "output_len": 2}
+--     {"call_id": "b", "rollout_id": "b", "call_index": 0, "output_len": 2}
+--     {"call_id": "c", "rollout_id": "c", "call_index": 0, "output_len": 0, "output_token_ids": []}
+--   expect {"rollout_id": "a", "value": 0.8660254027019069} {"rollout_id": "b", "value": -0.8660254041452827} {"rollout_id": "c", "value": 0.8660254027019069}
 WITH voted AS (
     SELECT
         reward.*,
         CASE WHEN $votes = 'row' THEN COALESCE(known.merged_rows, 1) ELSE 1 END AS votes,
-        known.trained_tokens
+        COALESCE(known.trained_tokens, 0) AS trained_tokens
     FROM reward
     LEFT JOIN rollout_rows AS known ON known.run_id = reward.run_id AND known.rollout_id = reward.rollout_id
     WHERE reward.call_id IS NULL
@@ -70,22 +83,29 @@ centered AS (
     FROM voted
 ),
 counted AS (
+    -- Over the largest where squares would leave the doubles.
     SELECT
         *,
-        CASE WHEN centered IS NOT NULL THEN CAST(trained_tokens AS DOUBLE) END AS weight
-    FROM centered
+        CASE WHEN centered IS NOT NULL THEN CAST(trained_tokens AS DOUBLE) END AS weight,
+        centered / unit AS x
+    FROM (
+        SELECT
+            *,
+            greatest(1.0, COALESCE(max(abs(centered)) OVER (PARTITION BY run_id, $batch_key) / 1e100, 1.0)) AS unit
+        FROM centered
+    )
 ),
 summed AS (
     SELECT
         *,
         rollout_sum(weight, rollout_id) OVER (PARTITION BY run_id, $batch_key) AS tokens,
-        rollout_sum(weight * centered, rollout_id) OVER (PARTITION BY run_id, $batch_key) AS total
+        rollout_sum(weight * x, rollout_id) OVER (PARTITION BY run_id, $batch_key) AS total
     FROM counted
 ),
 spread AS (
     SELECT
         *,
-        centered - total / (tokens + 1e-8) AS difference
+        x - total / (tokens + 1e-8) AS difference
     FROM summed
 ),
 varied AS (
@@ -99,7 +119,7 @@ SELECT
     rollout_id,
     'advantage' AS quantity,
     'rollout' AS level,
-    difference / sqrt(variance + 1e-8) AS value,
+    difference / sqrt(variance + 1e-8 / unit / unit) AS value,
     'group' AS baseline_scope,
     baseline_key,
     baseline_count

@@ -9,7 +9,7 @@ use crate::function::{Function, Kind};
 pub(crate) const DR_GRPO: Function = Function {
     name: "dr_grpo",
     family: "credit",
-    version: 1,
+    version: 2,
     kind: Kind::Window(|| CreditWindow::udwf(Name::DrGrpo)),
     params: &[VALUE, ROLLOUT_ID, SINGLETON, ZERO_VARIANCE, MISSING, NAN, GROUP_SIZE, INCOMPLETE, VOTES],
     returns: "double",

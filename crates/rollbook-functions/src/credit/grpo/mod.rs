@@ -12,7 +12,7 @@ use crate::function::{Function, Kind, Param};
 pub(crate) const GRPO: Function = Function {
     name: "grpo",
     family: "credit",
-    version: 2,
+    version: 3,
     kind: Kind::Window(|| CreditWindow::udwf(Name::Grpo)),
     params: &[
         VALUE,

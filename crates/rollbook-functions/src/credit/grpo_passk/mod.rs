@@ -12,7 +12,7 @@ use crate::function::{Function, Kind};
 pub(crate) const GRPO_PASSK: Function = Function {
     name: "grpo_passk",
     family: "credit",
-    version: 1,
+    version: 2,
     kind: Kind::Window(|| CreditWindow::udwf(Name::GrpoPassK)),
     params: &[
         VALUE,

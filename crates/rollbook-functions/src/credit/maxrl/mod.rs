@@ -9,7 +9,7 @@ use crate::function::{Function, Kind, Param};
 pub(crate) const MAXRL: Function = Function {
     name: "maxrl",
     family: "credit",
-    version: 1,
+    version: 2,
     kind: Kind::Window(|| CreditWindow::udwf(Name::MaxRl)),
     params: &[
         VALUE,

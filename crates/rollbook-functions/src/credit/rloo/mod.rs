@@ -9,7 +9,7 @@ use crate::function::{Function, Kind};
 pub(crate) const RLOO: Function = Function {
     name: "rloo",
     family: "credit",
-    version: 1,
+    version: 2,
     kind: Kind::Window(|| CreditWindow::udwf(Name::Rloo)),
     params: &[VALUE, ROLLOUT_ID, SINGLETON, ZERO_VARIANCE, MISSING, NAN, GROUP_SIZE, INCOMPLETE, VOTES],
     returns: "double",

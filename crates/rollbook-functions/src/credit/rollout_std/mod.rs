@@ -9,7 +9,7 @@ use crate::function::{Function, Kind, Param};
 pub(crate) const ROLLOUT_STD: Function = Function {
     name: "rollout_std",
     family: "credit",
-    version: 1,
+    version: 2,
     kind: Kind::Window(|| CreditWindow::udwf(Name::RolloutStd)),
     params: &[
         VALUE,

@@ -18,7 +18,7 @@ use crate::number_lists::{Lists, NOT_FINITE, NotFinite, Unselected, number_list}
 pub(crate) const GAE: Function = Function {
     name: "gae",
     family: "token_credit",
-    version: 1,
+    version: 2,
     kind: Kind::Window(|| udwf(DEFINITION)),
     params: &[
         REWARDS,
@@ -47,7 +47,8 @@ pub(crate) const GAE: Function = Function {
 `output => 'return'` gives `A_t + V_t`; where trainers use another lambda for returns (decoupled GAE), call it once for each.\n\n\
 Observations, that is tokens which are not selected and the `gap` tokens before a call: 'carry' passes A and V over them (verl, AReaL, NeMo RL), \
 'zero' takes them for steps with reward and value 0, which leaves phantom differences (OpenRLHF), 'step' for ordinary steps with their own reward and \
-value (SkyRL, slime, ROLL), which is unknown for the `gap` tokens.\n\n",
+value (SkyRL, slime, ROLL). The value of the `gap` tokens is unknown: with lam 1 it cancels out, with another lam what comes before them is null. 'reset' makes \
+each run of selected tokens a trajectory of its own.\n\n",
         scan_rules!()
     ),
     source: Some("arXiv 1506.02438; observations as in verl's core_algos.py; lam_alpha as in VAPO, arXiv 2504.05118"),

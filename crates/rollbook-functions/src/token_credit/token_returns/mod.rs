@@ -15,7 +15,7 @@ use crate::number_lists::{Lists, NOT_FINITE, NotFinite, Unselected, number_list}
 pub(crate) const TOKEN_RETURNS: Function = Function {
     name: "token_returns",
     family: "token_credit",
-    version: 1,
+    version: 2,
     kind: Kind::Window(|| udwf(DEFINITION)),
     params: &[REWARDS, MASK, CALL_ID, GAP, GAMMA, OBSERVATIONS, UNSELECTED, NOT_FINITE],
     returns: "double[]",
@@ -23,10 +23,12 @@ pub(crate) const TOKEN_RETURNS: Function = Function {
     definition: concat!(
         "\
 `G_t = r_t + gamma * G_next` over the selected tokens of the trajectory, 0 after the last. With `observations => 'zero'` each token that is not \
-selected, and each of the `gap` tokens before a call, is a step with reward 0 and discounts once more; with 'step' it adds its own reward too.\n\n",
+selected, and each of the `gap` tokens before a call, is a step with reward 0 and discounts once more; with 'step' it adds its own reward too. With 'reset' no reward passes over it: each run of selected tokens has its own.\n\n",
         scan_rules!()
     ),
-    source: Some("REINFORCE++, arXiv 2501.03262; verl's reinforce_plus_plus carries over observations"),
+    source: Some(
+        "REINFORCE++, arXiv 2501.03262; verl's reinforce_plus_plus carries over observations, OpenRLHF's and slime's are steps (zero), SkyRL's resets",
+    ),
     slt: include_str!("token_returns.slt"),
 };
 

@@ -26,7 +26,7 @@ const PREFIXES: [&str; 9] = [
 /// Words a message anew, where it is one of the planner's.
 pub(super) fn reword(text: &str) -> Worded {
     let text = stripped(text);
-    let rules: [fn(&str) -> Option<Worded>; 14] = [
+    let rules: [fn(&str) -> Option<Worded>; 15] = [
         no_value,
         no_column,
         no_table,
@@ -41,6 +41,7 @@ pub(super) fn reword(text: &str) -> Worded {
         same_name,
         no_cast,
         no_type,
+        no_common_type,
     ];
     rules.iter().find_map(|rule| rule(text)).unwrap_or_else(|| {
         let first = text.split(|c: char| !(c.is_alphanumeric() || c == '_')).next().unwrap_or_default();
@@ -196,6 +197,12 @@ fn no_type(text: &str) -> Option<Worded> {
     Some(worded(format!("there is no type {name}"), &[name]))
 }
 
+fn no_common_type(text: &str) -> Option<Worded> {
+    let rest = text.strip_prefix("Failed to coerce ")?;
+    let pair = rest.split_once(" to common types in CASE WHEN")?.0;
+    Some(worded(format!("CASE has {}: the types do not fit", types(pair)), &["CASE"]))
+}
+
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
@@ -244,6 +251,11 @@ mod tests {
         "value"
     )]
     #[case("This feature is not implemented: Unsupported SQL type FOO", "there is no type FOO", "FOO")]
+    #[case(
+        "Error during planning: Failed to coerce then (Utf8) and else (Int64) to common types in CASE WHEN expression",
+        "CASE has then (string) and else (long): the types do not fit",
+        "CASE"
+    )]
     #[case("parameter $nope has no value", "parameter $nope has no value: declare it as `-- @param`", "$nope")]
     fn the_planners_words_become_ours(#[case] theirs: &str, #[case] ours: &str, #[case] word: &str) {
         let worded = reword(theirs);

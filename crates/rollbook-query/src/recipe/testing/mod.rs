@@ -63,10 +63,13 @@ async fn run(recipe: &Recipe, block: &TestBlock, lake: &LakeOptions) -> Result<V
     let session = scratch.session().await?;
     let returned = match recipe.kind() {
         Kind::Reward | Kind::Credit => {
-            let options = DeriveOptions { parameters: block.parameters.clone(), ..DeriveOptions::default() };
-            let has_upstream = recipe.kind() == Kind::Credit || block.given.contains_key("reward");
-            let upstream = has_upstream.then_some(given::UPSTREAM);
-            derive::rows_of(&session, recipe, upstream, &options).await
+            let upstream = |word: &str| block.given.contains_key(word).then_some(given::UPSTREAM);
+            let options = DeriveOptions {
+                parameters: block.parameters.clone(),
+                credit: upstream("credit").map(str::to_owned),
+                ..DeriveOptions::default()
+            };
+            derive::rows_of(&session, recipe, upstream("reward"), &options).await
         }
         Kind::Build => match block.build_options() {
             Ok(options) => {
