@@ -383,6 +383,27 @@ fn windows_over_lists_hold_one_partition() {
     }
 }
 
+/// A clip after a credit: derived, built from and recomputed like any other.
+#[test]
+fn a_credit_is_made_of_a_credit() {
+    let scratch = lake(&two_by_two());
+    scratch.ok(&["credit", "dr_grpo", "--reward", "given", "--name", "whole", "--lake", LAKE]);
+    let clip = ["credit", "advantage_clip", "--param", "low=-0.25", "--name", "clipped", "--lake", LAKE];
+    scratch.ok(&[&clip[..], &["--credit", "whole"]].concat());
+    let sql = "SELECT w.value AS w, c.value AS c FROM credits AS w JOIN credits AS c ON w.rollout_id = c.rollout_id \
+               WHERE w.name = 'whole' AND c.name = 'clipped' ORDER BY w.rollout_id";
+    let rows = scratch.rows(LAKE, sql);
+    assert_eq!(rows.len(), 2);
+    for row in rows {
+        let [whole, clipped] = ["w", "c"].map(|name| row[name].as_f64().unwrap());
+        assert!((clipped - whole.max(-0.25)).abs() < 1e-15 && whole.abs() > 0.25, "{row}");
+    }
+    scratch.run(&clip).ended(2).saying(&["starts from another credit: name it with --credit"]);
+    let both = [&clip[..], &["--credit", "whole", "--reward", "given"]].concat();
+    scratch.run(&both).ended(2).saying(&["reads no reward: leave --reward away"]);
+    scratch.ok(&["audit", "--check", "score/derive", "--lake", LAKE, "--no-record"]);
+}
+
 #[test]
 fn long_calls_and_little_memory_change_nothing() {
     const TOKENS: usize = 200_000;

@@ -15,11 +15,14 @@
 --   with weight 1
 -- @param batch_key expression = step : expression over rollouts that names the batch
 -- @check NeMo RL's gdpo wants two components or more; the scores have {found}: use nemo-rl/grpo
---   SELECT found FROM (
---     SELECT count(DISTINCT verifier) AS found FROM scores
---     WHERE call_id IS NULL AND ($reward_weights IS NULL OR json_get_float($reward_weights, verifier) IS NOT NULL)
---   )
---   WHERE found < 2
+--   SELECT run_id, count(DISTINCT verifier) AS found
+--   FROM scores
+--   WHERE call_id IS NULL AND ($reward_weights IS NULL OR json_get_float($reward_weights, verifier) IS NOT NULL)
+--     AND run_id IN (SELECT run_id FROM reward)
+--   GROUP BY run_id
+--   HAVING count(DISTINCT verifier) < 2
+--   ORDER BY run_id
+--   LIMIT 1
 -- @check no score comes from verifier {verifier}, which has a weight
 --   SELECT weighted.verifier
 --   FROM (SELECT unnest(json_object_keys($reward_weights)) AS verifier) AS weighted
@@ -30,10 +33,10 @@
 -- @check rollout {rollout_id} of run {run_id} has no valid score of {verifier}
 --   SELECT reward.run_id, reward.rollout_id, wanted.verifier
 --   FROM (SELECT run_id, rollout_id FROM reward WHERE call_id IS NULL AND value IS NOT NULL) AS reward
---   CROSS JOIN (
---     SELECT DISTINCT verifier FROM scores
+--   JOIN (
+--     SELECT DISTINCT run_id AS scored_run, verifier FROM scores
 --     WHERE call_id IS NULL AND ($reward_weights IS NULL OR json_get_float($reward_weights, verifier) IS NOT NULL)
---   ) AS wanted
+--   ) AS wanted ON wanted.scored_run = reward.run_id
 --   LEFT JOIN (SELECT * FROM scores WHERE call_id IS NULL AND COALESCE(is_valid, true) AND value IS NOT NULL) AS score
 --     ON score.run_id = reward.run_id AND score.rollout_id = reward.rollout_id AND score.verifier = wanted.verifier
 --   WHERE score.rollout_id IS NULL
@@ -64,6 +67,7 @@
 --   error NeMo RL's gdpo wants two components or more; the scores have 1
 WITH weighted AS (
     SELECT DISTINCT
+        run_id AS scored_run,
         verifier,
         CASE WHEN $reward_weights IS NULL THEN 1.0 ELSE json_get_float($reward_weights, verifier) END AS weight
     FROM scores
@@ -76,7 +80,7 @@ scored AS (
         weighted.weight,
         CASE WHEN COALESCE(score.is_valid, true) THEN score.value END AS score
     FROM (SELECT * FROM reward WHERE call_id IS NULL AND value IS NOT NULL) AS reward
-    CROSS JOIN (SELECT * FROM weighted WHERE weight IS NOT NULL) AS weighted
+    JOIN (SELECT * FROM weighted WHERE weight IS NOT NULL) AS weighted ON weighted.scored_run = reward.run_id
     LEFT JOIN (SELECT * FROM scores WHERE call_id IS NULL) AS score
         ON score.run_id = reward.run_id AND score.rollout_id = reward.rollout_id AND score.verifier = weighted.verifier
 ),

@@ -30,6 +30,7 @@
 --     {"rollout_id": "c", "value": -0.759311641452496} {"rollout_id": "d", "value": -0.759311641452496}
 WITH weighted AS (
     SELECT DISTINCT
+        run_id AS scored_run,
         verifier,
         CASE WHEN $reward_weights IS NULL THEN 1.0 ELSE json_get_float($reward_weights, verifier) END AS weight
     FROM scores
@@ -42,7 +43,7 @@ scored AS (
         weighted.weight,
         CASE WHEN COALESCE(score.is_valid, true) THEN score.value END AS score
     FROM (SELECT * FROM reward WHERE call_id IS NULL AND value IS NOT NULL) AS reward
-    CROSS JOIN (SELECT * FROM weighted WHERE weight IS NOT NULL) AS weighted
+    JOIN (SELECT * FROM weighted WHERE weight IS NOT NULL) AS weighted ON weighted.scored_run = reward.run_id
     LEFT JOIN (SELECT * FROM scores WHERE call_id IS NULL) AS score
         ON score.run_id = reward.run_id AND score.rollout_id = reward.rollout_id AND score.verifier = weighted.verifier
 ),

@@ -26,10 +26,10 @@
 -- @check rollout {rollout_id} of run {run_id} has no valid score of {verifier}
 --   SELECT reward.run_id, reward.rollout_id, wanted.verifier
 --   FROM (SELECT run_id, rollout_id FROM reward WHERE call_id IS NULL AND value IS NOT NULL) AS reward
---   CROSS JOIN (
---     SELECT DISTINCT verifier FROM scores
+--   JOIN (
+--     SELECT DISTINCT run_id AS scored_run, verifier FROM scores
 --     WHERE call_id IS NULL AND ($gdpo_reward_weights IS NULL OR json_get_float($gdpo_reward_weights, verifier) IS NOT NULL)
---   ) AS wanted
+--   ) AS wanted ON wanted.scored_run = reward.run_id
 --   LEFT JOIN (SELECT * FROM scores WHERE call_id IS NULL AND COALESCE(is_valid, true) AND value IS NOT NULL) AS score
 --     ON score.run_id = reward.run_id AND score.rollout_id = reward.rollout_id AND score.verifier = wanted.verifier
 --   WHERE score.rollout_id IS NULL
@@ -69,8 +69,20 @@
 --   param gdpo_reward_weights={"x": 1, "y": 0.5}
 --   expect {"rollout_id": "a", "value": 1.6889756776556453} {"rollout_id": "b", "value": 0.17550210944030017}
 --     {"rollout_id": "c", "value": -1.0199899482670258} {"rollout_id": "d", "value": -1.0199899482670258}
+-- @test another run has another verifier
+--   reward {"run_id": "q", "rollout_id": "a", "group_id": "g", "value": 1} {"run_id": "q", "rollout_id": "b", "group_id": "g", "value": 0}
+--     {"run_id": "p", "rollout_id": "a", "group_id": "g", "value": 1} {"run_id": "p", "rollout_id": "b", "group_id": "g", "value": 0}
+--   scores {"run_id": "q", "rollout_id": "a", "verifier": "x", "value": 1} {"run_id": "q", "rollout_id": "b", "verifier": "x", "value": 0}
+--     {"run_id": "p", "rollout_id": "a", "verifier": "y", "value": 2} {"run_id": "p", "rollout_id": "b", "verifier": "y", "value": 6}
+--   calls {"run_id": "q", "call_id": "a", "rollout_id": "a", "call_index": 0, "output_len": 1}
+--     {"run_id": "q", "call_id": "b", "rollout_id": "b", "call_index": 0, "output_len": 1}
+--     {"run_id": "p", "call_id": "a", "rollout_id": "a", "call_index": 0, "output_len": 1}
+--     {"run_id": "p", "call_id": "b", "rollout_id": "b", "call_index": 0, "output_len": 1}
+--   expect {"run_id": "q", "rollout_id": "a", "value": 0.7071067794187705} {"run_id": "q", "rollout_id": "b", "value": -0.7071067794187705}
+--     {"run_id": "p", "rollout_id": "a", "value": -0.7071067794187781} {"run_id": "p", "rollout_id": "b", "value": 0.7071067794187781}
 WITH weighted AS (
     SELECT DISTINCT
+        run_id AS scored_run,
         verifier,
         CASE WHEN $gdpo_reward_weights IS NULL THEN 1.0 ELSE json_get_float($gdpo_reward_weights, verifier) END AS weight
     FROM scores
@@ -83,7 +95,7 @@ scored AS (
         weighted.weight,
         CASE WHEN COALESCE(score.is_valid, true) THEN score.value END AS score
     FROM (SELECT * FROM reward WHERE call_id IS NULL AND value IS NOT NULL) AS reward
-    CROSS JOIN (SELECT * FROM weighted WHERE weight IS NOT NULL) AS weighted
+    JOIN (SELECT * FROM weighted WHERE weight IS NOT NULL) AS weighted ON weighted.scored_run = reward.run_id
     LEFT JOIN (SELECT * FROM scores WHERE call_id IS NULL) AS score
         ON score.run_id = reward.run_id AND score.rollout_id = reward.rollout_id AND score.verifier = weighted.verifier
 ),
