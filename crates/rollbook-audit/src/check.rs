@@ -56,6 +56,8 @@ pub enum Scope {
     /// Anything in a run.
     #[default]
     Run,
+    /// Runs beside each other.
+    Lake,
 }
 
 impl Scope {
@@ -65,6 +67,7 @@ impl Scope {
             "rollout" => Some(Self::Rollout),
             "build" => Some(Self::Build),
             "run" => Some(Self::Run),
+            "lake" => Some(Self::Lake),
             _ => None,
         }
     }

@@ -81,7 +81,7 @@ async fn answer_new(
         return Ok(checks.iter().map(|check| (Count::of(check), Vec::new())).collect());
     }
     let mut answers = Vec::new();
-    for scope in [Scope::Rollout, Scope::Build, Scope::Run] {
+    for scope in [Scope::Rollout, Scope::Build, Scope::Run, Scope::Lake] {
         let checks: Vec<&'static Check> = checks.iter().copied().filter(|check| check.scope == scope).collect();
         if checks.is_empty() {
             continue;

@@ -48,6 +48,27 @@ fn values(report: &Report) -> Vec<Value> {
     report.findings.iter().map(|finding| serde_json::to_value(finding).unwrap()).collect()
 }
 
+/// What checks share goes to files where memory is short.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_audit_in_little_memory_finds_the_same() {
+    let scratch = tempfile::tempdir().unwrap();
+    calculator_run::write_tables(&scratch.path().join("run")).unwrap();
+    let lake = lake(scratch.path()).await;
+    add(&lake, scratch.path().join("run")).await;
+    let found = async |memory_limit: usize| {
+        let options = SessionOptions { memory_limit, threads: 2, spill_dir: Some(scratch.path().to_owned()) };
+        let session = Session::open(&lake, None, options).await.unwrap();
+        let options = AuditOptions { checks: vec!["token/*".to_owned(), "rollout/*".to_owned()], ..AuditOptions::default() };
+        let mut found: Vec<String> =
+            values(&audit(&session, &options).await.unwrap()).iter().map(Value::to_string).collect();
+        found.sort();
+        found
+    };
+    let plenty = found(512 << 20).await;
+    assert!(plenty.len() > 20, "{plenty:#?}");
+    assert_eq!(found(24 << 20).await, plenty);
+}
+
 /// The cases lie in one lake as runs of their own, and the repaired ones in another: no check may confuse them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_known_fault_is_found_and_its_repair_is_clean() {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Int32Type};
+use arrow::datatypes::{DataType, Int32Type, Int64Type};
 use futures::TryStreamExt;
 
 use crate::error::{Error, Result};
@@ -22,6 +22,8 @@ WHERE lifted_at IS NULL AND (quarantine_id IS NULL OR quarantine_id NOT IN (
 /// The place of a trainer row in its build; what is null names no place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RowPlace {
+    /// Trainer step: trainers number the rows of each step anew.
+    pub step: Option<i64>,
     /// Epoch.
     pub epoch: Option<i32>,
     /// Micro-batch.
@@ -37,6 +39,7 @@ impl RowPlace {
     fn means(&self, other: &Self) -> bool {
         let is = |own: Option<i32>, other: Option<i32>| own.is_none() || own == other;
         self.row_index == other.row_index
+            && (self.step.is_none() || self.step == other.step)
             && is(self.epoch, other.epoch)
             && is(self.micro_batch, other.micro_batch)
             && is(self.rank, other.rank)
@@ -52,10 +55,15 @@ impl RowPlace {
             Ok((0..column.len()).map(|row| column.is_valid(row).then(|| column.value(row))).collect())
         };
         let (epochs, micro, ranks) = (numbers("epoch")?, numbers("micro_batch")?, numbers("rank")?);
+        let steps =
+            batch.column_by_name("step").ok_or_else(|| Error::corrupt("the scan lost column step".to_owned()))?;
+        let steps = cast(steps, &DataType::Int64)?;
+        let steps = steps.as_primitive::<Int64Type>();
         let rows = numbers("row_index")?.into_iter().enumerate();
         let at = |values: &[Option<i32>], row: usize| values.get(row).copied().flatten();
         Ok(rows
             .map(|(row, row_index)| Self {
+                step: steps.is_valid(row).then(|| steps.value(row)),
                 epoch: at(&epochs, row),
                 micro_batch: at(&micro, row),
                 rank: at(&ranks, row),

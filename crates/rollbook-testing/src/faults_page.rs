@@ -20,6 +20,8 @@ pub struct Known {
     pub cases: Vec<Report>,
     /// Reports that the records cannot decide.
     pub undecided: Vec<Undecided>,
+    /// Reports that more must be on record for than most sources keep.
+    pub conditions: Vec<Undecided>,
 }
 
 /// A public report.
@@ -100,11 +102,20 @@ pub fn page() -> Result<String> {
     let own: Vec<&Case> = cases.iter().filter(|case| !kind_of.contains_key(case.name.as_str())).collect();
     text.push_str("## Made for a check\n\n");
     table(&mut text, &own);
-    text.push_str("## Not decided\n\n| case | what happened | why the records do not decide it |\n|---|---|---|\n");
-    for report in &known.undecided {
+    reasons(&mut text, "Decided on conditions", "what the records must hold", &known.conditions);
+    reasons(&mut text, "Not decided", "why the records do not decide it", &known.undecided);
+    Ok(text)
+}
+
+fn reasons(text: &mut String, heading: &str, why: &str, reports: &[Undecided]) {
+    if reports.is_empty() {
+        return;
+    }
+    write!(text, "## {heading}\n\n| case | what happened | {why} |\n|---|---|---|\n").ok();
+    for report in reports {
         writeln!(text, "| {} | {} | {} |", report.case, cell(&report.title), cell(&report.why)).ok();
     }
-    Ok(text)
+    text.push('\n');
 }
 
 fn table(text: &mut String, cases: &[&Case]) {

@@ -7,4 +7,4 @@ SELECT
     ) AS is_policy,
     coalesce(lower(item['term']) LIKE '%kl%', false) AS is_kl,
     item['loss_tokens'] AS loss_tokens, item['denominator'] AS denominator
-FROM (SELECT run_id, build_id, unnest(reported) AS item FROM builds)
+FROM (SELECT run_id, build_id, unnest(reported) AS item FROM row_build)

@@ -82,7 +82,12 @@ impl Pieces {
 pub(crate) fn uses_of(row: &Row) -> (BTreeMap<i32, Pieces>, Vec<CallUse>) {
     let mut sequences: BTreeMap<i32, (usize, Pieces)> = BTreeMap::new();
     let mut uses: Vec<CallUse> = Vec::new();
-    for segment in &row.segments {
+    for segment in row.segments.iter().filter(|segment| segment.source != Source::Pad) {
+        // What parts a sequence from the one before it is no token that a call saw.
+        let is_behind_another = !sequences.is_empty() && !sequences.contains_key(&segment.sequence);
+        if segment.source == Source::Boundary && is_behind_another {
+            continue;
+        }
         let (length, pieces) = sequences.entry(segment.sequence).or_default();
         let before = *length;
         *length += segment.length;

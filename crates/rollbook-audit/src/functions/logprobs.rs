@@ -16,6 +16,8 @@ use super::row_function::RowFunction;
 
 /// A logprob above this cannot come from rounding in float.
 const ABOVE: f32 = 1e-6;
+/// No sampler draws a token from here on down, at any temperature in use: it is a sentinel, such as -999, -9999 or -1e10.
+const SENTINEL: f32 = -500.0;
 /// Values of a run that its text repeats.
 const SHOWN: usize = 6;
 
@@ -69,7 +71,7 @@ pub(super) fn floats(items: Option<ArrayRef>) -> Result<Option<Float32Array>> {
     }
 }
 
-/// Runs of sampled tokens whose logprob is null, NaN, infinite or positive: start, length, what stands there.
+/// Runs of sampled tokens whose logprob is null, NaN, infinite, positive or a sentinel: start, length, what stands there.
 fn faults(length: usize, mask: Option<&BooleanArray>, values: &Float32Array) -> Vec<(usize, usize, String)> {
     let mut runs: Vec<(usize, usize, String)> = Vec::new();
     for at in 0..length.min(values.len()) {
@@ -77,7 +79,7 @@ fn faults(length: usize, mask: Option<&BooleanArray>, values: &Float32Array) -> 
             continue;
         }
         let value = values.is_valid(at).then(|| values.value(at));
-        if value.is_some_and(|value| value.is_finite() && value <= ABOVE) {
+        if value.is_some_and(|value| value.is_finite() && value <= ABOVE && value > SENTINEL) {
             continue;
         }
         let text = value.map_or_else(|| "null".to_owned(), |value| value.to_string());
@@ -137,6 +139,12 @@ mod tests {
         let values = Float32Array::from(vec![Some(-0.5), None, Some(f32::NAN), Some(0.0), Some(0.0625), Some(1e-7)]);
         let found = faults(6, None, &values);
         assert_eq!(found, [(1, 2, "null, NaN".to_owned()), (4, 1, "0.0625".to_owned())]);
+    }
+
+    #[test]
+    fn a_sentinel_is_no_logprob() {
+        let values = Float32Array::from(vec![Some(-9999.0), Some(-87.5), Some(-1e10)]);
+        assert_eq!(faults(3, None, &values), [(0, 1, "-9999".to_owned()), (2, 1, "-10000000000".to_owned())]);
     }
 
     #[test]

@@ -31,6 +31,7 @@ fn fault_fields() -> [(&'static str, DataType); 5] {
 struct Span {
     start: usize,
     length: usize,
+    modality: Option<String>,
     grid: Vec<i32>,
     digest: Option<String>,
 }
@@ -92,6 +93,7 @@ fn read(items: &ArrayRef) -> Result<Vec<Span>> {
     let items = structs(items)?;
     let (starts, lengths) = (int_field(items, "start")?, int_field(items, "length")?);
     let digests: StringArray = text_field(items, "digest")?;
+    let modalities: StringArray = text_field(items, "modality")?;
     let grids = items.column_by_name("grid").and_then(|grids| grids.as_list_opt::<i32>());
     let mut spans = Vec::with_capacity(items.len());
     for at in (0..items.len()).filter(|at| items.is_valid(*at)) {
@@ -103,14 +105,15 @@ fn read(items: &ArrayRef) -> Result<Vec<Span>> {
             None => Vec::new(),
         };
         let digest = digests.is_valid(at).then(|| digests.value(at).to_owned());
-        spans.push(Span { start, length, grid, digest });
+        let modality = modalities.is_valid(at).then(|| modalities.value(at).to_owned());
+        spans.push(Span { start, length, modality, grid, digest });
     }
     spans.sort_by_key(|span| span.start);
     Ok(spans)
 }
 
 fn faults(spans: &[Span], prompt: &[i32], pad: Option<i32>) -> Vec<Fault> {
-    let mut found = Vec::new();
+    let mut found = unlike(spans);
     let mut end = 0;
     let covered = |at: usize| spans.iter().any(|span| (span.start..span.start + span.length).contains(&at));
     for span in spans {
@@ -137,6 +140,10 @@ fn faults(spans: &[Span], prompt: &[i32], pad: Option<i32>) -> Vec<Fault> {
             fault("pad", span.start + at, run, "a placeholder".to_owned(), "the pad id".to_owned());
             continue;
         }
+        if let Some(to) = moved(span, ids, prompt, &covered) {
+            fault("moved", span.start, span.length, format!("a start at {to}"), span.start.to_string());
+            continue;
+        }
         // Only where one id fills the span is its neighbor of the same id surely a placeholder, too.
         let Some(placeholder) = ids.first().filter(|first| ids.iter().all(|id| id == *first)) else {
             continue;
@@ -150,6 +157,44 @@ fn faults(spans: &[Span], prompt: &[i32], pad: Option<i32>) -> Vec<Fault> {
         }
     }
     found
+}
+
+/// Spans of one grid and modality in one prompt that have not one number of placeholders: fewer agree with each of these than with the
+/// others, or it comes later.
+fn unlike(spans: &[Span]) -> Vec<Fault> {
+    let alike = |one: &Span, other: &Span| one.grid == other.grid && one.modality == other.modality && !one.grid.is_empty();
+    let votes = |span: &Span| spans.iter().filter(|other| alike(span, other) && other.length == span.length).count();
+    let mut found = Vec::new();
+    for span in spans.iter().filter(|span| is_count_right(&span.grid, span.length)) {
+        let of_grid = spans.iter().filter(|other| alike(span, other) && is_count_right(&other.grid, other.length));
+        let Some(usual) = of_grid.max_by_key(|other| (votes(other), std::cmp::Reverse(other.start))) else {
+            continue;
+        };
+        if usual.length != span.length {
+            let expected = format!("{}, as the one at {} of the same grid has", usual.length, usual.start);
+            let observed = span.length.to_string();
+            found.push(Fault { kind: "unlike", position: span.start, length: span.length, expected, observed });
+        }
+    }
+    found
+}
+
+/// Where a span should start that one id fills but for its last tokens, while that id goes on for as many tokens before it; or the
+/// other way round.
+fn moved(span: &Span, ids: &[i32], prompt: &[i32], covered: &dyn Fn(usize) -> bool) -> Option<usize> {
+    let is_free = |at: usize, id: i32| prompt.get(at) == Some(&id) && !covered(at);
+    let (first, last) = (*ids.first()?, *ids.last()?);
+    let own = |id: i32| ids.iter().filter(|other| **other == id).count();
+    let (head, tail) = (own(first), own(last));
+    let begins = ids.iter().take(head).all(|id| *id == first);
+    let ends = ids.iter().rev().take(tail).all(|id| *id == last);
+    let (missing_before, missing_after) = (ids.len() - head, ids.len() - tail);
+    let before = (0..span.start).rev().take_while(|at| is_free(*at, first)).count();
+    if begins && missing_before > 0 && head > missing_before && before == missing_before {
+        return Some(span.start - before);
+    }
+    let after = (span.start + span.length..prompt.len()).take_while(|at| is_free(*at, last)).count();
+    (ends && missing_after > 0 && tail > missing_after && after == missing_after).then_some(span.start + after)
 }
 
 /// Whether placeholders can stand for a grid of patches: one for each, for each square of them, or also one at each row's end.
@@ -237,7 +282,7 @@ mod tests {
     use super::*;
 
     fn span(start: usize, length: usize, grid: &[i32], digest: &str) -> Span {
-        Span { start, length, grid: grid.to_vec(), digest: (!digest.is_empty()).then(|| digest.to_owned()) }
+        Span { start, length, modality: None, grid: grid.to_vec(), digest: (!digest.is_empty()).then(|| digest.to_owned()) }
     }
 
     fn seen(found: &[Fault]) -> Vec<(&'static str, usize, usize)> {
@@ -267,6 +312,24 @@ mod tests {
         assert_eq!(seen(&faults(&two, &[9, 9, 9], None)), [("overlap", 1, 2)]);
         let neighbors = [span(0, 2, &[], ""), span(2, 2, &[], "")];
         assert_eq!(faults(&neighbors, &[9, 9, 9, 9, 5], None), []);
+    }
+
+    #[test]
+    fn a_span_beside_its_placeholders_is_moved() {
+        let prompt = [1, 7, 9, 9, 9, 9, 8, 6];
+        assert_eq!(seen(&faults(&[span(3, 4, &[], "")], &prompt, None)), [("moved", 3, 4)]);
+        assert_eq!(seen(&faults(&[span(1, 4, &[], "")], &prompt, None)), [("moved", 1, 4)]);
+        assert_eq!(faults(&[span(2, 4, &[], "")], &prompt, None), []);
+        // A span that takes in the marks around its placeholders.
+        assert_eq!(faults(&[span(1, 6, &[], "")], &prompt, None), []);
+    }
+
+    #[test]
+    fn equal_grids_in_one_prompt_have_equally_many_placeholders() {
+        let three = [span(0, 4, &[1, 4, 4], ""), span(10, 1, &[1, 4, 4], ""), span(20, 4, &[1, 4, 4], "")];
+        assert_eq!(seen(&faults(&three, &[], None)), [("unlike", 10, 1)]);
+        assert_eq!(seen(&faults(&three[..2], &[], None)), [("unlike", 10, 1)]);
+        assert_eq!(faults(&[span(0, 4, &[1, 4, 4], ""), span(9, 16, &[1, 8, 8], "")], &[], None), []);
     }
 
     #[test]

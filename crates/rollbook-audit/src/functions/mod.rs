@@ -35,6 +35,8 @@
 //! | `row_mask(action_mask, convention)`                   | the mask with one item for the token at its place            |
 //! | `sequence_starts(token_ids, segments)`                | where a call's prompt begins a sequence, its first two ids   |
 //! | `id_faults(ids, vocab_size, named_size, from)`        | runs of ids that are negative, too large, or have no name    |
+//! | `distribution_faults(values, shape, vocab_size, output_logprobs, first)` | rows of likeliest logprobs that are no distribution |
+//! | `sequence_drifts(segments, action_mask, logprobs, trainer_logprobs)` | a row's sequences: how far the trainer's logprobs lie off |
 //! | `media_faults(spans, prompt, pad)`                    | media spans that their grid or their tokens contradict       |
 //! | `media_changes(spans, parent_spans, shared)`          | media among shared tokens that are not the parent's          |
 
@@ -43,6 +45,8 @@ mod context;
 mod coverage;
 mod credits;
 mod digests;
+mod distributions;
+mod drift;
 mod faults;
 mod ids;
 mod kl;
@@ -115,6 +119,8 @@ pub(crate) fn all() -> Vec<ScalarUDF> {
         ids::id_faults(),
         media::media_faults(),
         media::media_changes(),
+        distributions::distribution_faults(),
+        drift::sequence_drifts(),
     ];
     functions.extend(messages::all());
     functions

@@ -15,12 +15,19 @@ use super::lists::{
 };
 use super::row_function::RowFunction;
 
+/// The sequence of a segment that names none, before it is numbered.
+const UNNAMED: i32 = i32::MIN;
+
 /// What a segment holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
     /// Tokens that a call sampled or was given after its prompt.
     Output,
-    /// Tokens of a call's prompt, boundaries, padding.
+    /// Padding: it belongs to no sequence, wherever it stands.
+    Pad,
+    /// A token that parts sequences; it belongs to the one it precedes.
+    Boundary,
+    /// Tokens of a call's prompt.
     Other,
 }
 
@@ -58,19 +65,25 @@ impl Row {
             let (Some(start), Some(length)) = (index(&starts, at), index(&lengths, at)) else {
                 continue;
             };
-            let is_output = sources.is_valid(at) && sources.value(at) == "output";
+            let source = match sources.is_valid(at).then(|| sources.value(at)) {
+                Some("output") => Source::Output,
+                Some("pad") => Source::Pad,
+                Some("boundary") => Source::Boundary,
+                _ => Source::Other,
+            };
             read.push(Segment {
                 start,
                 length,
-                sequence: if sequences.is_valid(at) { sequences.value(at) } else { 0 },
+                sequence: if sequences.is_valid(at) { sequences.value(at) } else { UNNAMED },
                 rollout: text(&rollouts, at),
                 call: text(&calls, at),
-                source: if is_output { Source::Output } else { Source::Other },
+                source,
                 source_start: index(&origins, at),
                 trained: is_set(&trained, at),
             });
         }
         read.sort_by_key(|segment| segment.start);
+        name_sequences(&mut read);
         let total = read.iter().map(|segment| segment.start + segment.length).max().unwrap_or(0);
         // A mask of another length says nothing of which token it means: what the segments say stands.
         let mask = mask.filter(|mask| mask.len() == total).map(|mask| match mask.nulls() {
@@ -104,6 +117,22 @@ impl Row {
         };
         let runs = BitSliceIterator::new(mask.values(), mask.offset() + segment.start, segment.length);
         runs.map(|(start, end)| (start, end - start)).collect()
+    }
+}
+
+/// Numbers the sequences of segments that name none: where no segment does, another rollout is another sequence.
+fn name_sequences(segments: &mut [Segment]) {
+    let (mut number, mut before): (i32, Option<String>) = (0, None);
+    for segment in segments.iter_mut().filter(|segment| segment.source != Source::Pad) {
+        if segment.sequence != UNNAMED {
+            number = segment.sequence;
+        } else if before.is_some() && segment.rollout.is_some() && before != segment.rollout {
+            number += 1;
+        }
+        segment.sequence = number;
+        if segment.rollout.is_some() {
+            before.clone_from(&segment.rollout);
+        }
     }
 }
 

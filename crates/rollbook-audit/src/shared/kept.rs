@@ -234,3 +234,69 @@ impl PartitionStream for FromFile {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use datafusion::arrow::array::{AsArray, Int64Array, StringArray};
+    use datafusion::arrow::datatypes::{DataType, Field, Int64Type, Schema};
+    use datafusion::datasource::provider_as_source;
+    use datafusion::logical_expr::LogicalPlanBuilder;
+    use datafusion::physical_plan::collect;
+    use rollbook_lake::{Lake, LakeOptions};
+    use rollbook_query::SessionOptions;
+
+    use super::*;
+
+    async fn session(folder: &std::path::Path, memory_limit: usize) -> Session {
+        let options = LakeOptions { env: BTreeMap::new(), clock: Arc::new(|| 1), author: "test".to_owned() };
+        let lake = Lake::init(folder.join("lake").to_str().unwrap(), options).await.unwrap();
+        let options = SessionOptions { memory_limit, threads: 2, spill_dir: Some(folder.join("spill")) };
+        std::fs::create_dir(folder.join("spill")).unwrap();
+        Session::open(&lake, None, options).await.unwrap()
+    }
+
+    fn files(folder: &std::path::Path) -> usize {
+        let entries = std::fs::read_dir(folder).unwrap().flatten().map(|entry| entry.path());
+        entries.map(|path| if path.is_dir() { files(&path) } else { 1 }).sum()
+    }
+
+    /// 80,000 rows of about 60 bytes under a budget of 256 KiB: the first few stay in memory, the rest goes to one file.
+    #[tokio::test]
+    async fn rows_beyond_the_budget_go_to_a_file_and_come_back() {
+        let scratch = tempfile::tempdir().unwrap();
+        let session = session(scratch.path(), 1 << 20).await;
+        let schema = Arc::new(Schema::new(vec![
+            Field::new("number", DataType::Int64, false),
+            Field::new("text", DataType::Utf8, true),
+        ]));
+        let budget = Arc::new(Budget::new(&session));
+        let mut keeper = Keeper::new(&session, Arc::clone(&schema), Arc::clone(&budget));
+        for start in (0..80_000_i64).step_by(1_000) {
+            let numbers: Int64Array = (start..start + 1_000).collect();
+            let texts: StringArray = numbers
+                .iter()
+                .map(|number| number.filter(|number| number % 7 > 0).map(|number| format!("a text of some length: {number}")))
+                .collect();
+            keeper.push(&RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(numbers), Arc::new(texts)]).unwrap()).unwrap();
+        }
+        assert!(!keeper.is_in_memory());
+        let kept = Kept::new(Arc::clone(&schema));
+        kept.fill(keeper.finish().unwrap()).unwrap();
+        assert!(budget.held.load(Ordering::Relaxed) <= budget.limit);
+        assert_eq!(files(&scratch.path().join("spill")), 1);
+        for projection in [None, Some(vec![0])] {
+            let source = provider_as_source(Arc::clone(&kept) as Arc<dyn TableProvider>);
+            let plan = LogicalPlanBuilder::scan("kept", source, projection).unwrap().build().unwrap();
+            let (physical, task) = session.physical(&plan).await.unwrap();
+            let rows = collect(physical, task).await.unwrap();
+            let mut numbers: Vec<i64> =
+                rows.iter().flat_map(|batch| batch.column(0).as_primitive::<Int64Type>().values().to_vec()).collect();
+            numbers.sort_unstable();
+            assert_eq!(numbers, (0..80_000).collect::<Vec<_>>());
+        }
+        drop(kept);
+        assert_eq!((budget.held.load(Ordering::Relaxed), files(&scratch.path().join("spill"))), (0, 0));
+    }
+}

@@ -6,6 +6,7 @@
 //! @scope rollout   judges a rollout by itself      sees the touched rollouts, in the files that can hold them
 //! @scope build     judges a build                  sees the touched builds' samples and exclusions, and their runs
 //! @scope run       compares anything in a run      sees the touched runs
+//! @scope lake      compares runs                   sees all of them
 //! ```
 //!
 //! A rollout is touched by its own new rows and those of its calls, payloads, signals and environment records, by a new
@@ -13,7 +14,7 @@
 //! of its run, by new calls of rollouts that it names, by credits it rests on and policies published at its steps.
 //! A run is touched by any new row in it.
 //!
-//! A check of scope run sees old rows again, so what it found before is left out where it is recorded.
+//! A check of scope run or lake sees old rows again, so what it found before is left out where it is recorded.
 
 mod base;
 mod known;

@@ -26,7 +26,7 @@ const OF_BUILDS: [&str; 3] = ["samples", "builds", "exclusions"];
 pub(crate) async fn session_within(session: &Session, touched: &Touched, scope: Scope) -> Result<Session> {
     let steps = steps(touched);
     let snapshot = session.snapshot().only(|table, file| {
-        let Some((run, _)) = &file.run_id else {
+        let Some((run, _)) = file.run_id.as_ref().filter(|_| scope != Scope::Lake) else {
             return true;
         };
         if !touched.runs.contains(run) {
@@ -45,7 +45,7 @@ pub(crate) async fn session_within(session: &Session, touched: &Touched, scope: 
     });
     let mut within = BTreeMap::new();
     match scope {
-        Scope::Run => {}
+        Scope::Run | Scope::Lake => {}
         Scope::Rollout => {
             let rollouts = touched.rollouts.iter().map(|place| key(&place.run, &place.rollout)).collect();
             let keep = among(touched, rollouts, "rollout_id");

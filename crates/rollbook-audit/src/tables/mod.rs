@@ -6,6 +6,7 @@
 //! | `trained_span`      | a run of a trainer row's trained tokens that names a call's output                        |
 //! | `trained_advantage` | the same with the advantages, and where only a rollout is named                           |
 //! | `row_segment`       | a segment of a trainer row, by rollout and call                                           |
+//! | `row_build`         | a build as a run with rows of it sees it: by its own row in `builds`, else by the id          |
 //! | `row_weights`       | a rollout in a trainer row: its trained tokens and their weight                           |
 //! | `reported_count`    | what a trainer says it counted of a term in a micro-batch on a rank                       |
 //! | `row_context`       | a call in a trainer row: digest of what stands before its trained tokens                  |
@@ -73,6 +74,7 @@ const QUERIES: &[(&str, &str)] = queries![
     "trained_span",
     "trained_advantage",
     "row_segment",
+    "row_build",
     "row_weights",
     "reported_count",
     "row_context",

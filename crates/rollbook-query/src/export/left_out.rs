@@ -41,10 +41,10 @@ impl LeftOut {
 
     async fn whole_rows(&self, session: &Session, build: &Build) -> Result<Vec<RowPlace>> {
         let sql = format!(
-            "SELECT epoch, micro_batch, rank, row_index, coalesce(segment['rollout_id'], rollout_id) AS rollout_id,
+            "SELECT step, epoch, micro_batch, rank, row_index, coalesce(segment['rollout_id'], rollout_id) AS rollout_id,
                 segment['call_id'] AS call_id
              FROM (
-                SELECT epoch, micro_batch, rank, row_index, rollout_id, unnest(segments) AS segment FROM samples
+                SELECT step, epoch, micro_batch, rank, row_index, rollout_id, unnest(segments) AS segment FROM samples
                 WHERE run_id = {} AND build_id = {}
              ) WHERE segment['source'] = 'output'",
             quoted(&build.run_id),

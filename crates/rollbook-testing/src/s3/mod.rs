@@ -27,6 +27,7 @@ pub const SEAWEEDFS_VERSION: &str = "4.48";
 
 const ACCESS_KEY: &str = "AKTEST0000000001";
 const SECRET_KEY: &str = "secretsecretsecretsecret";
+const READING_KEY: &str = "AKTEST0000000002";
 const REGION: &str = "us-east-1";
 const ATTEMPTS: u32 = 5;
 const POLL: Duration = Duration::from_millis(50);
@@ -156,6 +157,11 @@ impl SeaweedFs {
         environment(&self.endpoint(), ACCESS_KEY, "not-the-secret-of-this-key")
     }
 
+    /// The same with a key that may read and list, and nothing else.
+    pub fn env_reading(&self) -> BTreeMap<String, String> {
+        environment(&self.endpoint(), READING_KEY, SECRET_KEY)
+    }
+
     /// What the server has printed so far.
     pub fn log(&self) -> String {
         fs::read_to_string(self.dir.path().join("weed.log")).unwrap_or_default()
@@ -212,11 +218,18 @@ fn weed_binary() -> Result<PathBuf> {
 }
 
 fn identities() -> String {
-    serde_json::json!({"identities": [{
-        "name": "test",
-        "credentials": [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}],
-        "actions": ["Admin", "Read", "Write", "List", "Tagging"],
-    }]})
+    serde_json::json!({"identities": [
+        {
+            "name": "test",
+            "credentials": [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}],
+            "actions": ["Admin", "Read", "Write", "List", "Tagging"],
+        },
+        {
+            "name": "reading",
+            "credentials": [{"accessKey": READING_KEY, "secretKey": SECRET_KEY}],
+            "actions": ["Read", "List"],
+        },
+    ]})
     .to_string()
 }
 

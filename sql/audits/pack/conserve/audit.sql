@@ -75,11 +75,11 @@ named AS (
 credited AS (
     SELECT credit.run_id, upstream.build_id, credit.rollout_id
     FROM (
-        SELECT build.build_id, unnest(derivation.upstream_derivation_ids) AS derivation_id
-        FROM builds AS build
+        SELECT build.run_id, build.build_id, unnest(derivation.upstream_derivation_ids) AS derivation_id
+        FROM row_build AS build
         JOIN derivations AS derivation ON derivation.derivation_id = build.derivation_id
     ) AS upstream
-    JOIN credits_history AS credit ON credit.derivation_id = upstream.derivation_id
+    JOIN credits_history AS credit ON credit.derivation_id = upstream.derivation_id AND credit.run_id = upstream.run_id
     WHERE credit.value IS NOT NULL OR credit.token_values IS NOT NULL
     GROUP BY credit.run_id, upstream.build_id, credit.rollout_id
     UNION
@@ -88,7 +88,7 @@ credited AS (
         SELECT DISTINCT named.run_id, named.build_id, rollout.group_id
         FROM named
         JOIN rollouts AS rollout ON rollout.run_id = named.run_id AND rollout.rollout_id = named.rollout_id
-        LEFT JOIN builds AS build ON build.build_id = named.build_id
+        LEFT JOIN row_build AS build ON build.run_id = named.run_id AND build.build_id = named.build_id
         WHERE rollout.group_id IS NOT NULL AND build.derivation_id IS NULL
     ) AS in_group
     JOIN rollouts AS member ON member.run_id = in_group.run_id AND member.group_id = in_group.group_id

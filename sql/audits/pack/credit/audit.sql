@@ -24,7 +24,8 @@
 --     FROM (SELECT DISTINCT run_id, name, derivation_id FROM credits WHERE coalesce(quantity, 'advantage') = 'advantage')
 --     GROUP BY run_id HAVING count(*) > 1
 --   ) AS credit ON credit.run_id = sample.run_id
---   LEFT JOIN (SELECT DISTINCT build_id FROM builds WHERE derivation_id IS NOT NULL) AS named ON named.build_id = sample.build_id
+--   LEFT JOIN (SELECT DISTINCT run_id, build_id FROM row_build WHERE derivation_id IS NOT NULL) AS named
+--     ON named.run_id = sample.run_id AND named.build_id = sample.build_id
 --   WHERE named.build_id IS NULL
 -- @undeclared
 --   SELECT sample.run_id, sample.build_id, 'credits.value' AS missing,
@@ -39,17 +40,18 @@ WITH of_build AS (
     SELECT
         upstream.build_id, credit.run_id, credit.rollout_id, credit.call_id, credit.level, credit.value, credit.token_values, true AS is_named
     FROM (
-        SELECT build.build_id, unnest(derivation.upstream_derivation_ids) AS derivation_id
-        FROM builds AS build
+        SELECT build.run_id, build.build_id, unnest(derivation.upstream_derivation_ids) AS derivation_id
+        FROM row_build AS build
         JOIN derivations AS derivation ON derivation.derivation_id = build.derivation_id
     ) AS upstream
-    JOIN credits_history AS credit ON credit.derivation_id = upstream.derivation_id
+    JOIN credits_history AS credit ON credit.derivation_id = upstream.derivation_id AND credit.run_id = upstream.run_id
     WHERE coalesce(credit.quantity, 'advantage') = 'advantage'
     UNION ALL
     SELECT
         sample.build_id, credit.run_id, credit.rollout_id, credit.call_id, credit.level, credit.value, credit.token_values, false
     FROM (SELECT DISTINCT run_id, build_id FROM samples) AS sample
-    LEFT JOIN (SELECT DISTINCT build_id FROM builds WHERE derivation_id IS NOT NULL) AS named ON named.build_id = sample.build_id
+    LEFT JOIN (SELECT DISTINCT run_id, build_id FROM row_build WHERE derivation_id IS NOT NULL) AS named
+        ON named.run_id = sample.run_id AND named.build_id = sample.build_id
     JOIN (
         SELECT run_id
         FROM (SELECT DISTINCT run_id, name, derivation_id FROM credits WHERE coalesce(quantity, 'advantage') = 'advantage')
@@ -87,8 +89,8 @@ faults AS (
         AND of_rollout.rollout_id = run.rollout_id
     LEFT JOIN of_call
         ON of_call.run_id = run.run_id AND of_call.build_id IS NOT DISTINCT FROM run.build_id AND of_call.call_id = run.call_id
-    LEFT JOIN (SELECT build_id, max(advantage_scale) AS advantage_scale FROM builds GROUP BY build_id) AS build
-        ON build.build_id = run.build_id
+    LEFT JOIN (SELECT run_id, build_id, max(advantage_scale) AS advantage_scale FROM row_build GROUP BY run_id, build_id) AS build
+        ON build.run_id = run.run_id AND build.build_id = run.build_id
     -- Where a build names no credit, a rollout without one is not proven to have none.
     WHERE run.rollout_id IS NOT NULL
         AND (judged.is_named OR of_rollout.rollout_id IS NOT NULL OR of_call.call_id IS NOT NULL)

@@ -13,8 +13,8 @@
 --   SELECT sample.run_id, sample.build_id, 'builds.objective_unit' AS missing,
 --       'say what one unit of loss weight belongs to: token, row, rollout, group or constant' AS remedy
 --   FROM (SELECT DISTINCT run_id, build_id FROM samples) AS sample
---   LEFT JOIN (SELECT DISTINCT build_id FROM builds WHERE objective_unit IN ('token', 'row', 'rollout', 'group', 'constant')) AS declared
---     ON declared.build_id = sample.build_id
+--   LEFT JOIN (SELECT DISTINCT run_id, build_id FROM row_build WHERE objective_unit IN ('token', 'row', 'rollout', 'group', 'constant')) AS declared
+--     ON declared.run_id = sample.run_id AND declared.build_id = sample.build_id
 --   LEFT JOIN (SELECT DISTINCT run_id FROM runs WHERE objective_unit IS NOT NULL) AS expected ON expected.run_id = sample.run_id
 --   WHERE declared.build_id IS NULL AND expected.run_id IS NULL
 -- @undeclared
@@ -25,7 +25,8 @@
 --     SELECT run_id, build_id, count(*) AS rows
 --     FROM samples WHERE loss_weights IS NULL AND NOT coalesce(is_pad, false) GROUP BY run_id, build_id
 --   ) AS sample
---   LEFT JOIN (SELECT DISTINCT build_id FROM reported_count WHERE is_policy) AS reported ON reported.build_id = sample.build_id
+--   LEFT JOIN (SELECT DISTINCT run_id, build_id FROM reported_count WHERE is_policy) AS reported
+--     ON reported.run_id = sample.run_id AND reported.build_id = sample.build_id
 --   WHERE reported.build_id IS NULL
 
 -- One micro-batch on one rank.
@@ -60,10 +61,10 @@ declared AS (
     FROM (SELECT DISTINCT run_id, build_id FROM row_weights) AS given
     LEFT JOIN (
         SELECT
-            build_id, max(objective_unit) AS objective_unit, max(objective_scope) AS objective_scope,
+            run_id, build_id, max(objective_unit) AS objective_unit, max(objective_scope) AS objective_scope,
             max(objective_constant) AS objective_constant
-        FROM builds GROUP BY build_id
-    ) AS build ON build.build_id = given.build_id
+        FROM row_build GROUP BY run_id, build_id
+    ) AS build ON build.run_id = given.run_id AND build.build_id = given.build_id
     LEFT JOIN (
         SELECT run_id, max(objective_unit) AS objective_unit, max(objective_scope) AS objective_scope FROM runs GROUP BY run_id
     ) AS run ON run.run_id = given.run_id
@@ -95,18 +96,20 @@ in_step AS (
 reported AS (
     SELECT
         count.build_id, count.optimizer_step, count.micro_batch, count.rank, count.term, count.loss_tokens, count.denominator,
-        min(part.run_id) AS run_id, min(part.step) AS step, part.epoch,
+        count.run_id, min(part.step) AS step, part.epoch,
         min(part.outcome) AS outcome, min(part.unit) AS unit, min(part.scope) AS scope, min(part.constant) AS constant,
         sum(part.tokens) AS tokens, sum(part.weight) AS weight, bool_and(part.is_known) AS is_known,
         min(part.step_tokens) AS step_tokens, min(part.step_rows) AS step_rows, min(part.step_weight) AS step_weight,
         min(part.rank_tokens) AS rank_tokens, min(part.rollouts) AS rollouts, bool_and(coalesce(part.is_even, false)) AS is_even
     FROM (SELECT * FROM reported_count WHERE is_policy) AS count
     JOIN in_step AS part
-        ON part.build_id = count.build_id
+        ON part.run_id = count.run_id AND part.build_id = count.build_id
         AND (count.optimizer_step IS NULL OR count.optimizer_step = part.optimizer_step)
         AND (count.micro_batch IS NULL OR count.micro_batch = part.micro_batch)
         AND (count.rank IS NULL OR count.rank = part.rank)
-    GROUP BY count.build_id, count.optimizer_step, count.micro_batch, count.rank, count.term, count.loss_tokens, count.denominator, part.epoch
+    GROUP BY
+        count.run_id, count.build_id, count.optimizer_step, count.micro_batch, count.rank, count.term, count.loss_tokens, count.denominator,
+        part.epoch
 ),
 expected AS (
     SELECT
@@ -126,10 +129,10 @@ expected AS (
 ),
 told AS (
     SELECT
-        build_id, epoch, optimizer_step,
+        run_id, build_id, epoch, optimizer_step,
         greatest(count(DISTINCT micro_batch), 1) AS micro_batches, greatest(count(DISTINCT rank), 1) AS ranks
     FROM expected
-    GROUP BY build_id, epoch, optimizer_step
+    GROUP BY run_id, build_id, epoch, optimizer_step
 ),
 fitted AS (
     -- Ranks and micro-batches may be averaged afterwards: then all report the same part of the denominator.
@@ -143,10 +146,10 @@ fitted AS (
         bool_and(abs(denominator - rollouts) <= 1e-6) OVER of_step AS fits_rollouts
     FROM expected
     JOIN told
-        ON told.build_id = expected.build_id AND told.epoch = expected.epoch
+        ON told.run_id = expected.run_id AND told.build_id = expected.build_id AND told.epoch = expected.epoch
         AND told.optimizer_step IS NOT DISTINCT FROM expected.optimizer_step
     WHERE wanted > 0
-    WINDOW of_step AS (PARTITION BY expected.build_id, expected.epoch, expected.optimizer_step)
+    WINDOW of_step AS (PARTITION BY expected.run_id, expected.build_id, expected.epoch, expected.optimizer_step)
 )
 SELECT
     outcome, run_id, step, build_id,
@@ -179,6 +182,8 @@ WHERE NOT (fits OR fits_micro_batches OR fits_ranks OR fits_both OR (scope <> 's
     -- Of other units a denominator is no more than a part of the coefficient, which the weights tell where they are kept.
     AND (unit IN ('token', 'constant')
         OR (is_known AND abs(step_weight - 1) > 1e-6 AND abs(weight * denominator - tokens) <= 1e-6 * tokens)
+        -- The weights add up to what so many units divided by this denominator give.
+        OR (is_known AND abs(step_weight - 1) > 1e-6 AND abs(step_weight * denominator - wanted) <= 1e-6 * wanted)
         OR (NOT is_known AND NOT fits_rollouts))
 UNION ALL
 -- Under a mean over all tokens one coefficient holds in every part.

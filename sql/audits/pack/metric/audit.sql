@@ -83,8 +83,8 @@ compared AS (
             OR abs(abs(metric.value) - abs(candidate.row_sum)) <= 1e-6 + 1e-3 * abs(candidate.row_sum) AS fits
     FROM metric
     JOIN candidate ON candidate.run_id = metric.run_id AND candidate.step = metric.step
-    LEFT JOIN (SELECT build_id, max(kl_estimator) AS kl_estimator FROM builds GROUP BY build_id) AS build
-        ON build.build_id = candidate.build_id
+    LEFT JOIN (SELECT run_id, build_id, max(kl_estimator) AS kl_estimator FROM row_build GROUP BY run_id, build_id) AS build
+        ON build.run_id = candidate.run_id AND build.build_id = candidate.build_id
     WHERE metric.kind IN ('kl', 'kl_mean', 'mean_kl', 'kl_sum', 'sum_kl', 'ref_kl', 'kl_ref', 'reference_kl')
         AND (build.kl_estimator IS NULL OR build.kl_estimator NOT IN ('k1', 'k2', 'k3') OR build.kl_estimator = candidate.estimator)
 ),

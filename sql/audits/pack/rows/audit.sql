@@ -21,7 +21,8 @@
 --   ) AS span
 --   JOIN (SELECT run_id, call_id FROM calls WHERE agent_id IS NULL AND parent_call_id IS NOT NULL) AS call
 --     ON call.run_id = span.run_id AND call.call_id = span.call_id
---   LEFT JOIN (SELECT DISTINCT build_id FROM builds WHERE origin = 'rollbook') AS own ON own.build_id = span.build_id
+--   LEFT JOIN (SELECT DISTINCT run_id, build_id FROM row_build WHERE origin = 'rollbook') AS own
+--     ON own.run_id = span.run_id AND own.build_id = span.build_id
 --   WHERE own.build_id IS NULL
 --   GROUP BY span.run_id, span.build_id
 WITH sequence AS (
@@ -83,7 +84,8 @@ lineage AS (
     LEFT JOIN member AS parent
         ON parent.run_id = member.run_id AND parent.build_id IS NOT DISTINCT FROM member.build_id
         AND parent.rollout_id = member.rollout_id AND parent.call_id = member.parent_call_id
-    LEFT JOIN (SELECT build_id, max(origin) AS origin FROM builds GROUP BY build_id) AS build ON build.build_id = member.build_id
+    LEFT JOIN (SELECT run_id, build_id, max(origin) AS origin FROM row_build GROUP BY run_id, build_id) AS build
+        ON build.run_id = member.run_id AND build.build_id = member.build_id
     GROUP BY member.build_id, member.run_id, member.rollout_id
 ),
 -- Rows that name no calls, and hold the same tokens of the same rollout once more.

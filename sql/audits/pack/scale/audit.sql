@@ -13,8 +13,8 @@
 --   SELECT sample.run_id, sample.build_id, 'builds.objective_unit' AS missing,
 --       'say what one unit of loss weight belongs to: token, row, rollout, group or constant' AS remedy
 --   FROM (SELECT DISTINCT run_id, build_id FROM samples) AS sample
---   LEFT JOIN (SELECT DISTINCT build_id FROM builds WHERE objective_unit IN ('token', 'row', 'rollout', 'group', 'constant')) AS declared
---     ON declared.build_id = sample.build_id
+--   LEFT JOIN (SELECT DISTINCT run_id, build_id FROM row_build WHERE objective_unit IN ('token', 'row', 'rollout', 'group', 'constant')) AS declared
+--     ON declared.run_id = sample.run_id AND declared.build_id = sample.build_id
 --   LEFT JOIN (SELECT DISTINCT run_id FROM runs WHERE objective_unit IS NOT NULL) AS expected ON expected.run_id = sample.run_id
 --   WHERE declared.build_id IS NULL AND expected.run_id IS NULL
 -- @undeclared
@@ -29,8 +29,8 @@
 --     SELECT run_id, build_id, count(*) AS rows
 --     FROM samples WHERE loss_weights IS NULL AND NOT coalesce(is_pad, false) GROUP BY run_id, build_id
 --   ) AS sample
---   LEFT JOIN (SELECT DISTINCT build_id FROM reported_count WHERE is_policy AND denominator > 0) AS reported
---     ON reported.build_id = sample.build_id
+--   LEFT JOIN (SELECT DISTINCT run_id, build_id FROM reported_count WHERE is_policy AND denominator > 0) AS reported
+--     ON reported.run_id = sample.run_id AND reported.build_id = sample.build_id
 --   WHERE reported.build_id IS NULL
 WITH given AS (
     SELECT
@@ -42,11 +42,11 @@ WITH given AS (
 -- What the trainer divided by, where it did not keep the weights themselves.
 counted AS (
     SELECT
-        build_id, optimizer_step, sum(loss_tokens / denominator) AS weight,
+        run_id, build_id, optimizer_step, sum(loss_tokens / denominator) AS weight,
         count(DISTINCT micro_batch) AS micro_batches, count(DISTINCT rank) AS ranks
     FROM reported_count
     WHERE is_policy AND denominator > 0
-    GROUP BY build_id, optimizer_step
+    GROUP BY run_id, build_id, optimizer_step
 ),
 judged AS (
     SELECT
@@ -65,12 +65,12 @@ judged AS (
         greatest(counted.ranks, 1) AS ranks
     FROM given
     LEFT JOIN (
-        SELECT build_id, max(objective_unit) AS objective_unit, max(objective_constant) AS objective_constant
-        FROM builds GROUP BY build_id
-    ) AS build ON build.build_id = given.build_id
+        SELECT run_id, build_id, max(objective_unit) AS objective_unit, max(objective_constant) AS objective_constant
+        FROM row_build GROUP BY run_id, build_id
+    ) AS build ON build.run_id = given.run_id AND build.build_id = given.build_id
     LEFT JOIN (SELECT run_id, max(objective_unit) AS objective_unit FROM runs GROUP BY run_id) AS run ON run.run_id = given.run_id
     LEFT JOIN counted
-        ON counted.build_id = given.build_id AND counted.optimizer_step IS NOT DISTINCT FROM given.optimizer_step
+        ON counted.run_id = given.run_id AND counted.build_id = given.build_id AND counted.optimizer_step IS NOT DISTINCT FROM given.optimizer_step
     -- Where a weight is no number there is no sum: pack/weight accuses its row.
     WHERE given.tokens > 0 AND given.is_finite
 )

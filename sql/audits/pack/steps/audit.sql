@@ -25,7 +25,8 @@
 --   FROM (
 --     SELECT run_id, build_id FROM samples GROUP BY run_id, build_id HAVING count(DISTINCT optimizer_step) > 1
 --   ) AS sample
---   LEFT JOIN (SELECT DISTINCT build_id FROM builds WHERE objective_unit IS NOT NULL) AS declared ON declared.build_id = sample.build_id
+--   LEFT JOIN (SELECT DISTINCT run_id, build_id FROM row_build WHERE objective_unit IS NOT NULL) AS declared
+--     ON declared.run_id = sample.run_id AND declared.build_id = sample.build_id
 --   LEFT JOIN (SELECT DISTINCT run_id FROM runs WHERE objective_unit IS NOT NULL) AS expected ON expected.run_id = sample.run_id
 --   WHERE declared.build_id IS NULL AND expected.run_id IS NULL
 WITH placed AS (
@@ -46,7 +47,7 @@ expected AS (
     SELECT run_id, max(expected_optimizer_steps) AS steps, max(objective_unit) AS unit FROM runs GROUP BY run_id
 ),
 objective AS (
-    SELECT build_id, max(objective_unit) AS unit FROM builds GROUP BY build_id
+    SELECT run_id, build_id, max(objective_unit) AS unit FROM row_build GROUP BY run_id, build_id
 ),
 torn AS (
     SELECT
@@ -79,7 +80,7 @@ SELECT
     concat('rollout ', torn.rollout_id, ' trains in ', torn.steps, ' optimizer steps of step ', torn.step, ' (', torn.first, ' to ', torn.last,
         '): the objective ', coalesce(objective.unit, expected.unit), ' gives it a whole share in each') AS message
 FROM torn
-LEFT JOIN objective ON objective.build_id = torn.build_id
+LEFT JOIN objective ON objective.run_id = torn.run_id AND objective.build_id = torn.build_id
 LEFT JOIN expected ON expected.run_id = torn.run_id
 WHERE coalesce(objective.unit, expected.unit) IN ('rollout', 'group')
 UNION ALL

@@ -19,19 +19,19 @@
 --       'say what one unit of loss weight belongs to: token, row, rollout, group or constant' AS remedy
 --   FROM (SELECT DISTINCT run_id, build_id FROM samples) AS sample
 --   LEFT JOIN (
---     SELECT DISTINCT build_id FROM builds
+--     SELECT DISTINCT run_id, build_id FROM row_build
 --     WHERE objective_unit IN ('token', 'row', 'rollout', 'group', 'constant')
 --       AND coalesce(objective_scope, 'step') IN ('step', 'micro_batch', 'rank')
 --   ) AS declared
---     ON declared.build_id = sample.build_id
+--     ON declared.run_id = sample.run_id AND declared.build_id = sample.build_id
 --   LEFT JOIN (SELECT DISTINCT run_id FROM runs WHERE objective_unit IS NOT NULL) AS expected ON expected.run_id = sample.run_id
 --   WHERE declared.build_id IS NULL AND expected.run_id IS NULL
 -- @undeclared
 --   SELECT sample.run_id, sample.build_id, 'samples.loss_weights' AS missing,
 --       'keep the coefficient that each token''s loss got, or declare the build''s objective_unit, from which it follows' AS remedy
 --   FROM (SELECT run_id, build_id FROM samples WHERE loss_weights IS NULL AND NOT coalesce(is_pad, false) GROUP BY run_id, build_id) AS sample
---   LEFT JOIN (SELECT DISTINCT build_id FROM builds WHERE objective_unit IS NOT NULL) AS declared
---     ON declared.build_id = sample.build_id
+--   LEFT JOIN (SELECT DISTINCT run_id, build_id FROM row_build WHERE objective_unit IS NOT NULL) AS declared
+--     ON declared.run_id = sample.run_id AND declared.build_id = sample.build_id
 --   WHERE declared.build_id IS NULL
 
 -- The objectives that a build is held to: its own, and the run's where that is another.
@@ -42,9 +42,10 @@ WITH declared AS (
         coalesce(build.origin = 'rollbook', false) AS is_own
     FROM (SELECT DISTINCT run_id, build_id FROM row_weights WHERE rollout_id IS NOT NULL) AS sample
     LEFT JOIN (
-        SELECT build_id, max(objective_unit) AS objective_unit, max(objective_scope) AS objective_scope, max(origin) AS origin
-        FROM builds GROUP BY build_id
-    ) AS build ON build.build_id = sample.build_id
+        SELECT
+            run_id, build_id, max(objective_unit) AS objective_unit, max(objective_scope) AS objective_scope, max(origin) AS origin
+        FROM row_build GROUP BY run_id, build_id
+    ) AS build ON build.run_id = sample.run_id AND build.build_id = sample.build_id
     LEFT JOIN (
         SELECT run_id, max(objective_unit) AS objective_unit, max(objective_scope) AS objective_scope FROM runs GROUP BY run_id
     ) AS run ON run.run_id = sample.run_id

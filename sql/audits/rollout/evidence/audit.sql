@@ -1,7 +1,7 @@
 -- @question Is what happened between the calls of a rollout on record, once, in its place, and within its limits?
 -- @layer environment
 -- @severity error
--- @version 1
+-- @version 2
 -- @outcome violation
 -- @needs environment_records.call_id, environment_records.tool_call_id, environment_records.delivered_call_id,
 --   environment_records.token_count, environment_records.duration_ms, environment_records.limit_ms, calls.parsed,
@@ -32,8 +32,12 @@ WITH call AS (
         run_id, step, group_id, rollout_id, call_id, call_index, parent_call_id, break_reason, prompt_len, parent_prefix_len,
         output_len, output_digest, finish_reason, is_selected, coalesce(kind, 'act') AS kind,
         coalesce(json_length(parsed, 'tool_calls'), 0) AS tool_calls,
-        output_text LIKE '%<tool_call>%' OR output_text LIKE '%<function=%' OR output_text LIKE '%[TOOL_CALLS]%'
-            OR output_text LIKE '%<|python_tag|>%' AS is_marked
+        -- The marks in which models write tool calls, of whatever family.
+        coalesce(regexp_like(output_text, concat(
+            '<[|]?(\w+:)?(tool_?calls?|function_calls?|tool_use|tool_code|longcat_tool_call)[|]?>',
+            '|<[|](python_tag|action_start|tool_calls?_(section_)?(begin|start))[|]>',
+            '|<function=|<invoke name=|<start_function_call>|\[TOOL_CALLS?\]|<｜tool▁calls?▁begin｜>|to=functions[.]|✿FUNCTION✿|functools\[',
+            '|```tool_(call|code)'), 'i'), false) AS is_marked
     FROM calls
 ),
 -- An id that several calls have means none of them.
@@ -57,9 +61,28 @@ kept AS (
     SELECT run_id, count(delivered_call_id) AS delivered
     FROM result WHERE kind IN ('tool_result', 'error') GROUP BY run_id
 ),
+-- The call that a result answers: the one it names, else the one of its index, else the parent of the one whose prompt holds it.
+answer AS (
+    SELECT
+        result.run_id, result.rollout_id, coalesce(result.call_id, placed.call_id, delivered.parent_call_id) AS call_id
+    FROM result
+    LEFT JOIN (
+        SELECT run_id, rollout_id, call_index, min(call_id) AS call_id FROM call
+        WHERE kind = 'act' AND call_index IS NOT NULL GROUP BY run_id, rollout_id, call_index HAVING count(*) = 1
+    ) AS placed
+        ON placed.run_id = result.run_id AND placed.rollout_id = result.rollout_id AND placed.call_index = result.call_index
+    LEFT JOIN single AS delivered ON delivered.run_id = result.run_id AND delivered.call_id = result.delivered_call_id
+    WHERE result.kind IN ('tool_result', 'error')
+),
 answered AS (
-    SELECT run_id, call_id, count(*) AS results
-    FROM result WHERE kind IN ('tool_result', 'error') AND call_id IS NOT NULL GROUP BY run_id, call_id
+    SELECT run_id, call_id, count(*) AS results FROM answer WHERE call_id IS NOT NULL GROUP BY run_id, call_id
+),
+-- Rollouts with a result of which nothing says what it answers: it may be anyone's.
+unplaced AS (
+    SELECT DISTINCT run_id, rollout_id FROM answer WHERE call_id IS NULL
+),
+acted AS (
+    SELECT run_id, rollout_id, count(*) AS calls FROM call WHERE kind = 'act' GROUP BY run_id, rollout_id
 ),
 origin AS (
     SELECT run_id, rollout_id, min(origin_rollout_id) AS origin_rollout_id FROM rollouts GROUP BY run_id, rollout_id
@@ -99,15 +122,32 @@ FROM call
 JOIN kept ON kept.run_id = call.run_id
 JOIN continued ON continued.run_id = call.run_id AND continued.call_id = call.call_id
 LEFT JOIN answered ON answered.run_id = call.run_id AND answered.call_id = call.call_id
+LEFT ANTI JOIN unplaced ON unplaced.run_id = call.run_id AND unplaced.rollout_id = call.rollout_id
 WHERE call.tool_calls > coalesce(answered.results, 0)
+UNION ALL
+-- What the parser did not see as a call: the markup stands in the text, and nothing ran.
+SELECT
+    call.run_id, call.step, call.group_id, call.rollout_id, call.call_id, NULL, 'a tool result', 'none',
+    concat('call ', call.call_id, ' writes a tool call, of which its parser made none, and ', continued.child,
+        ' continues it with no result on record')
+FROM call
+JOIN kept ON kept.run_id = call.run_id
+JOIN continued ON continued.run_id = call.run_id AND continued.call_id = call.call_id
+LEFT ANTI JOIN answered ON answered.run_id = call.run_id AND answered.call_id = call.call_id
+LEFT ANTI JOIN unplaced ON unplaced.run_id = call.run_id AND unplaced.rollout_id = call.rollout_id
+WHERE call.is_marked AND call.tool_calls = 0
 UNION ALL
 SELECT
     last_call.run_id, last_call.step, last_call.group_id, last_call.rollout_id, last_call.call_id, NULL, 'a tool result', 'none',
     concat('call ', last_call.call_id, ' ends with a tool call, the rollout counts as completed, and no tool ran in it')
 FROM last_call
 JOIN rollouts AS rollout ON rollout.run_id = last_call.run_id AND rollout.rollout_id = last_call.rollout_id
+JOIN acted ON acted.run_id = last_call.run_id AND acted.rollout_id = last_call.rollout_id
+LEFT JOIN kept ON kept.run_id = last_call.run_id
 LEFT ANTI JOIN result ON result.run_id = last_call.run_id AND result.rollout_id = last_call.rollout_id
-WHERE rollout.status = 'completed' AND (last_call.tool_calls > 0 OR last_call.is_marked)
+WHERE coalesce(rollout.status, 'completed') = 'completed' AND (last_call.tool_calls > 0 OR last_call.is_marked)
+    -- Where a run keeps no results at all, a rollout that went on had some all the same.
+    AND (acted.calls = 1 OR kept.run_id IS NOT NULL)
 UNION ALL
 SELECT
     run_id, min(step), min(group_id), min(rollout_id), min(call_id), NULL, 'one result', concat(count(*), ' results'),
@@ -233,7 +273,12 @@ SELECT
     trained.run_id, failed.step, failed.group_id, trained.rollout_id, trained.call_id, trained.build_id, 'the attempt that replaced it',
     concat('attempt ', coalesce(CAST(failed.attempt AS VARCHAR), '?'), ', ', failed.status),
     concat('build ', trained.build_id, ' trains call ', trained.call_id, ' of rollout ', trained.rollout_id, ', whose attempt ',
-        failed.status, ' and was repeated as ', retry.rollout_id)
+        failed.status,
+        CASE
+            WHEN retry.rollout_id IS NOT NULL THEN concat(' and was repeated as ', retry.rollout_id)
+            WHEN later.rollout_id IS NOT NULL THEN concat(' and was repeated as attempt ', later.attempt, ', ', later.rollout_id)
+            ELSE ', and no verifier stands by a value of it'
+        END)
 FROM (
     SELECT DISTINCT span.run_id, span.build_id, call.rollout_id, span.call_id
     FROM trained_span AS span
@@ -241,7 +286,26 @@ FROM (
 ) AS trained
 JOIN rollouts AS failed
     ON failed.run_id = trained.run_id AND failed.rollout_id = trained.rollout_id AND failed.status IN ('failed', 'aborted')
-JOIN (
+LEFT JOIN (
     SELECT run_id, origin_rollout_id, min(rollout_id) AS rollout_id
     FROM rollouts WHERE relation = 'retry' AND origin_rollout_id IS NOT NULL GROUP BY run_id, origin_rollout_id
 ) AS retry ON retry.run_id = failed.run_id AND retry.origin_rollout_id = failed.rollout_id
+-- Without a word on what repeats what: a later attempt at the same place of the same group.
+LEFT JOIN (
+    SELECT
+        one.run_id, one.rollout_id AS failed_id, min(other.rollout_id) AS rollout_id, min(other.attempt) AS attempt
+    FROM rollouts AS one
+    JOIN rollouts AS other
+        ON other.run_id = one.run_id AND other.group_id = one.group_id AND other.task_id IS NOT DISTINCT FROM one.task_id
+        AND other.attempt > one.attempt
+    WHERE one.status IN ('failed', 'aborted') AND other.relation IS NULL
+    GROUP BY one.run_id, one.rollout_id
+) AS later ON later.run_id = failed.run_id AND later.failed_id = failed.rollout_id
+LEFT JOIN (
+    SELECT run_id, rollout_id, count(*) AS judged FROM scores
+    WHERE coalesce(is_valid, true) AND error_type IS NULL AND value IS NOT NULL GROUP BY run_id, rollout_id
+) AS score ON score.run_id = failed.run_id AND score.rollout_id = failed.rollout_id
+LEFT JOIN (SELECT DISTINCT run_id FROM scores) AS scored ON scored.run_id = failed.run_id
+-- A failed rollout that was judged may train: its status alone excludes nothing.
+WHERE retry.rollout_id IS NOT NULL OR later.rollout_id IS NOT NULL
+    OR (scored.run_id IS NOT NULL AND score.rollout_id IS NULL)

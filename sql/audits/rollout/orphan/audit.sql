@@ -3,6 +3,7 @@
 -- @severity error
 -- @version 2
 -- @outcome violation
+-- @scope build
 -- @needs rollouts.rollout_id, calls.call_id, environment_records.record_id, builds.build_id, derivations.derivation_id
 -- @examined
 --   SELECT run_id, count(*) AS examined FROM calls GROUP BY run_id

@@ -1,8 +1,9 @@
 -- @question Does everything that a run holds come from that run, and from one course of it?
 -- @layer policy
 -- @severity error
--- @version 1
+-- @version 2
 -- @outcome violation
+-- @scope lake
 -- @needs samples.run_id, builds.run_id, calls.response_id, calls.output_digest, policies.weights_digest, policies.base_model,
 --   policies.step
 -- @examined

@@ -1,7 +1,7 @@
 -- @question Was every rollout and every choice that was sampled used, or left out for a reason that does not bend the rest?
 -- @layer sample
 -- @severity warning
--- @version 1
+-- @version 2
 -- @outcome violation
 -- @needs calls.request_id, calls.choice_index, calls.is_selected, rollouts.drop_reason, rollouts.stream_ordinal,
 --   exclusions.rollout_id
@@ -107,6 +107,47 @@ lost AS (
             ELSE trained_step.run_id IS NOT NULL
         END
 ),
+-- The stream gives each place once: what it gave two groups was repeated.
+given AS (
+    SELECT
+        run_id, stream_ordinal, min(step) AS step, min(coalesce(group_id, rollout_id)) AS first_group,
+        max(coalesce(group_id, rollout_id)) AS last_group, count(DISTINCT coalesce(group_id, rollout_id)) AS groups
+    FROM rollouts
+    WHERE stream_ordinal IS NOT NULL AND coalesce(relation, '') NOT IN ('retry', 'continuation', 'subagent', 'fork')
+    GROUP BY run_id, stream_ordinal
+),
+repeated AS (
+    SELECT given.run_id, given.stream_ordinal, given.groups, member.group_id, min(member.step) AS step, min(member.rollout_id) AS rollout_id,
+        row_number() OVER (
+            PARTITION BY given.run_id, given.stream_ordinal ORDER BY min(member.step), member.group_id
+        ) AS place,
+        first_value(member.group_id) OVER (
+            PARTITION BY given.run_id, given.stream_ordinal ORDER BY min(member.step), member.group_id
+        ) AS first_group
+    FROM given
+    JOIN (
+        SELECT run_id, stream_ordinal, coalesce(group_id, rollout_id) AS group_id, step, rollout_id FROM rollouts
+        WHERE stream_ordinal IS NOT NULL AND coalesce(relation, '') NOT IN ('retry', 'continuation', 'subagent', 'fork')
+    ) AS member ON member.run_id = given.run_id AND member.stream_ordinal = given.stream_ordinal
+    WHERE given.groups > 1
+    GROUP BY given.run_id, given.stream_ordinal, given.groups, member.group_id
+),
+-- Places behind which the trainer has come, and of which no rollout is on record. Where most are missing, a part was imported.
+hole AS (
+    SELECT run_id, stream_ordinal + 1 AS first, next_ordinal - 1 AS last, step
+    FROM (
+        SELECT
+            given.run_id, given.stream_ordinal, given.step,
+            lead(given.stream_ordinal) OVER (PARTITION BY given.run_id ORDER BY given.stream_ordinal) AS next_ordinal,
+            count(*) OVER (PARTITION BY given.run_id) AS known,
+            max(given.stream_ordinal) OVER (PARTITION BY given.run_id) - min(given.stream_ordinal) OVER (PARTITION BY given.run_id) + 1
+                AS places,
+            reached.ordinal
+        FROM given
+        JOIN reached ON reached.run_id = given.run_id
+    )
+    WHERE next_ordinal > stream_ordinal + 1 AND next_ordinal <= ordinal AND 2 * known > places
+),
 -- Length of what was used against length of what was dropped for the same reason, by ranks.
 dropped AS (
     SELECT run_id, drop_reason FROM member WHERE drop_reason IS NOT NULL AND tokens IS NOT NULL
@@ -169,6 +210,21 @@ SELECT
         CASE WHEN stream_ordinal IS NULL THEN '' ELSE concat(', number ', stream_ordinal, ' of the stream,') END,
         ' was sampled, no row trains it, and nothing says why')
 FROM lost
+UNION ALL
+SELECT
+    'violation', run_id, step, group_id, rollout_id, NULL, concat('place ', stream_ordinal, ' of the stream once'), concat(groups, ' groups'),
+    concat('group ', group_id, ' was sampled for place ', stream_ordinal, ' of the stream, as group ', first_group,
+        ' was: the stream gave it out again')
+FROM repeated
+WHERE place > 1
+UNION ALL
+SELECT
+    'violation', run_id, step, NULL, NULL, NULL, 'a rollout for each place of the stream, used or dropped for a reason', 'none',
+    CASE
+        WHEN first = last THEN concat('place ', first, ' of the stream was passed, and no rollout of it is on record')
+        ELSE concat('places ', first, ' to ', last, ' of the stream were passed, and no rollout of them is on record')
+    END
+FROM hole
 UNION ALL
 SELECT
     'rule', run_id, NULL, NULL, NULL, NULL, 'as many long as short ones',

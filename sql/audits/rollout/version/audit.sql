@@ -3,6 +3,7 @@
 -- @severity error
 -- @version 1
 -- @outcome violation
+-- @scope build
 -- @needs calls.policy_version, calls.policy_spans, calls.cache_epoch, samples.trained_policy_version, policies.step,
 --   runs.max_staleness, runs.allow_policy_mix
 -- @examined

@@ -3,6 +3,7 @@
 -- @severity error
 -- @version 1
 -- @outcome rule
+-- @scope build
 -- @needs calls.prompt_token_ids, calls.parent_prefix_len, samples.token_ids, samples.segments, runs.bos_token_id
 -- @examined
 --   SELECT call.run_id, count(*) AS examined

@@ -3,6 +3,7 @@
 -- @severity error
 -- @version 1
 -- @outcome violation
+-- @scope build
 -- @needs samples.segments, samples.token_ids, calls.output_token_ids
 -- @examined
 --   SELECT span.run_id, sum(span.length) AS examined

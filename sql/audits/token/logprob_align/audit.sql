@@ -3,6 +3,7 @@
 -- @severity error
 -- @version 1
 -- @outcome violation
+-- @scope build
 -- @needs samples.logprobs, samples.segments, samples.trainer_logprobs, calls.output_logprobs, token_signals.values
 -- @examined
 --   SELECT run_id, count(*) AS examined FROM samples

@@ -47,8 +47,8 @@ eval AS (
 trained AS (
     SELECT span.run_id, span.call_id, min(span.build_id) AS build_id, max(build.logprobs_mode) AS mode
     FROM (SELECT DISTINCT run_id, build_id, call_id FROM trained_span) AS span
-    LEFT JOIN (SELECT build_id, max(logprobs_mode) AS logprobs_mode FROM builds GROUP BY build_id) AS build
-        ON build.build_id = span.build_id
+    LEFT JOIN (SELECT run_id, build_id, max(logprobs_mode) AS logprobs_mode FROM row_build GROUP BY run_id, build_id) AS build
+        ON build.run_id = span.run_id AND build.build_id = span.build_id
     GROUP BY span.run_id, span.call_id
 ),
 joined AS (

@@ -3,6 +3,7 @@
 -- @severity error
 -- @version 1
 -- @outcome violation
+-- @scope build
 -- @needs samples.segments, samples.action_mask, calls.sampled_mask, calls.action_mask, calls.is_trainable
 -- @examined
 --   SELECT run_id, count(*) AS examined FROM samples WHERE segments IS NOT NULL AND NOT coalesce(is_pad, false) GROUP BY run_id

@@ -1,8 +1,9 @@
 -- @question Do the placeholders of each image, sound or video stand for it, and for the same one from call to call?
 -- @layer encoding
 -- @severity error
--- @version 1
+-- @version 2
 -- @outcome violation
+-- @scope rollout
 -- @needs calls.multimodal_spans, calls.prompt_token_ids, calls.parent_call_id, runs.pad_token_id
 -- @examined
 --   SELECT run_id, sum(cardinality(multimodal_spans)) AS examined
@@ -59,6 +60,12 @@ SELECT
         WHEN 'run' THEN
             concat('at prompt token ', fault['position'], ' of ', call_id, ' stand ', fault['observed'],
                 ' placeholders in a row, of which the span covers ', fault['expected'])
+        WHEN 'moved' THEN
+            concat('the media span at prompt token ', fault['position'], ' of ', call_id, ' covers other tokens, and as many placeholders stand',
+                ' just outside it: it is moved')
+        WHEN 'unlike' THEN
+            concat('the medium at prompt token ', fault['position'], ' of ', call_id, ' has ', fault['observed'],
+                ' placeholders, and another of the same grid in this prompt has not')
         WHEN 'pad' THEN
             concat('the media span at prompt token ', fault['position'], ' of ', call_id, ' covers pad ids: spans and ids were aligned otherwise')
         ELSE concat('the media spans of ', call_id, ' overlap at prompt token ', fault['position'])

@@ -3,6 +3,7 @@
 -- @severity error
 -- @version 1
 -- @outcome violation
+-- @scope build
 -- @needs samples.segments, calls.parent_call_id
 -- @examined
 --   SELECT link.run_id, count(*) AS examined

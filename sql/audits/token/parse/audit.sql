@@ -3,6 +3,7 @@
 -- @severity error
 -- @version 1
 -- @outcome violation
+-- @scope rollout
 -- @needs calls.output_text, calls.parsed, calls.response, calls.output_token_ids, encodings.tokenizer_digest
 -- @examined
 --   SELECT call.run_id, count(*) AS examined

@@ -3,6 +3,7 @@
 -- @severity error
 -- @version 1
 -- @outcome violation
+-- @scope rollout
 -- @needs calls.request, calls.request_digest, calls.harness_state_record_id, environment_records.content, calls.temperature,
 --   calls.top_p, calls.seed
 -- @examined

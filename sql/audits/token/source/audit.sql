@@ -3,6 +3,7 @@
 -- @severity error
 -- @version 1
 -- @outcome violation
+-- @scope build
 -- @needs samples.segments, calls.output_token_ids, calls.output_exactness
 -- @examined
 --   SELECT run_id, sum(length) AS examined FROM trained_span GROUP BY run_id

@@ -3,6 +3,7 @@
 -- @severity error
 -- @version 1
 -- @outcome violation
+-- @scope rollout
 -- @needs calls.output_token_ids, calls.output_text, calls.encoding_id, encodings.tokenizer_digest
 -- @examined
 --   SELECT call.run_id, count(*) AS examined

@@ -3,6 +3,7 @@
 -- @severity error
 -- @version 1
 -- @outcome violation
+-- @scope rollout
 -- @needs calls.parent_call_id, calls.request, calls.parsed, calls.response, calls.break_reason, environment_records.content
 -- @examined
 --   SELECT child.run_id, count(*) AS examined

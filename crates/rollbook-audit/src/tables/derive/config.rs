@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use super::statistics::Expected;
+
 /// What is subtracted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Center {
@@ -164,9 +166,40 @@ pub(super) struct Rule {
     pub(super) eps: Option<f64>,
     pub(super) singleton: Option<String>,
     pub(super) null: Option<String>,
+    /// The size at which the trainer cuts a credit off, from the derivation's parameters.
+    pub(super) clip: Option<f64>,
 }
 
 impl Rule {
+    /// What is left of a value after the declared clip.
+    pub(super) fn clipped(&self, expected: Expected) -> Expected {
+        match (expected, self.clip) {
+            (Expected::Value(value), Some(clip)) => Expected::Value(value.clamp(-clip, clip)),
+            _ => expected,
+        }
+    }
+
+    /// The word of the schema for what people also call it.
+    pub(super) fn plain_center(word: &str) -> &str {
+        match word {
+            "mean" | "group" | "local" => "group_mean",
+            "loo" | "rloo" | "others" => "leave_one_out",
+            "batch" | "global" => "batch_mean",
+            "off" | "false" | "null" | "" => "none",
+            word => word,
+        }
+    }
+
+    /// The same of the spread's scope.
+    pub(super) fn plain_scope(word: &str) -> &str {
+        match word {
+            "local" | "group_std" => "group",
+            "global" | "step" | "batch_std" => "batch",
+            "off" | "false" | "null" | "" => "none",
+            word => word,
+        }
+    }
+
     /// Whether it says anything of the formula.
     pub(super) fn is_declared(&self) -> bool {
         self.center.is_some() || self.std_scope.is_some() || self.ddof.is_some() || self.eps.is_some()

@@ -8,15 +8,23 @@ use super::config::{Basis, Config, Members, Over, Rule, formulas};
 use super::fit::{Fit, Stored, search};
 use super::inputs::{Derivation, each_row};
 use super::statistics::{Expected, Member, Statistics};
-use super::{Found, returns, shown};
+use super::{Found, returns, shown, turns};
 use crate::tables::quoted;
+
+/// Findings of one credit that are kept.
+const KEPT: usize = 10_000;
 
 /// Judges a credit that was imported without a recipe of ours.
 pub(super) async fn judge(session: &Session, derivation: &Derivation, found: &mut Vec<Found>) -> Result<()> {
-    let rule = rule(session, &derivation.run).await?;
+    let mut rule = rule(session, &derivation.run).await?;
+    let clip = derivation.parameter(&["advantage_clip", "adv_clip", "clip_advantage", "advantage_clip_max", "max_advantage"]);
+    rule.clip = clip.filter(|clip| *clip > 0.0);
     let (mut stored, is_by_token) = stored(session, derivation).await?;
     if is_by_token {
         return returns::judge(session, derivation, found).await;
+    }
+    if turns::judge(session, derivation, found).await? {
+        return Ok(());
     }
     // A weight is no function of rewards that is known here.
     if stored.is_empty() {
@@ -50,6 +58,18 @@ fn judge_values(derivation: &Derivation, members: &[Member], stored: &[Stored], 
     if fits.perfect.iter().any(|fit| rule.allows(fit.config)) {
         return;
     }
+    if let Some((clip, config)) = cut_off(members, stored, rule, &fits) {
+        let remedy = format!(
+            "say at which size credits are cut off (advantage_clip): {} gives all {} credits of {} with {}",
+            config.formula,
+            stored.len(),
+            derivation.name,
+            shown(Some(clip))
+        );
+        let missing = "derivations.parameters.advantage_clip";
+        found.push(Found::missing(&derivation.run, derivation.id.as_deref(), missing, remedy));
+        return;
+    }
     let Some(nearest) = fits.nearest else {
         return;
     };
@@ -71,11 +91,39 @@ fn judge_values(derivation: &Derivation, members: &[Member], stored: &[Stored], 
     }
     let why = why(&fits.perfect, &nearest, rule, stored.len(), fits.informative);
     let statistics = Statistics::new(members, nearest.config.basis);
-    for at in &nearest.wrong {
+    for at in nearest.wrong.iter().take(KEPT) {
         if let Some(credit) = stored.get(*at) {
             found.push(wrong(derivation, members, credit, statistics.expected(credit.member, nearest.config), &why));
         }
     }
+}
+
+/// The size at which a configuration that the run allows gives all credits, if it is cut off there: where nothing gives them
+/// as they are, and two of them at least stand at their largest size.
+fn cut_off(members: &[Member], stored: &[Stored], rule: &Rule, fits: &super::fit::Found) -> Option<(f64, Config)> {
+    if !fits.perfect.is_empty() || rule.clip.is_some() {
+        return None;
+    }
+    let sizes = || stored.iter().filter_map(|credit| credit.value).map(f64::abs).filter(|size| size.is_finite());
+    let clip = sizes().fold(0.0, f64::max);
+    let is_at_clip = |size: &f64| (size - clip).abs() <= 1e-6 * clip;
+    if clip <= 0.0 || sizes().filter(is_at_clip).count() < 2 {
+        return None;
+    }
+    let cut = Rule { clip: Some(clip), ..rule.clone() };
+    let has_tokens = members.iter().any(|member| member.tokens > 0.0);
+    let fits = search(members, stored, &bases(members), &formulas(rule.eps, has_tokens), &cut);
+    // One that gives the uncut credits as well has told nothing of those at the limit.
+    let uncut = |config: Config| {
+        let statistics = Statistics::new(members, config.basis);
+        let beyond = |credit: &Stored| match statistics.expected(credit.member, config) {
+            Expected::Value(value) => value.abs() > clip * (1.0 + 1e-6),
+            _ => false,
+        };
+        let (cut, kept): (Vec<&Stored>, Vec<&Stored>) = stored.iter().partition(|credit| beyond(credit));
+        cut.len() >= 2 && kept.iter().filter(|credit| credit.value.is_some_and(|value| value != 0.0)).count() >= 2
+    };
+    fits.perfect.iter().map(|fit| fit.config).find(|config| rule.allows(*config) && uncut(*config)).map(|config| (clip, config))
 }
 
 /// Whether members of one group have different credits.
@@ -192,12 +240,13 @@ async fn rule(session: &Session, run: &str) -> Result<Rule> {
     let mut rule = Rule::default();
     each_row(session, &sql, |row| {
         rule = Rule {
-            center: row.text("center")?,
-            std_scope: row.text("std_scope")?,
+            center: row.text("center")?.map(|word| Rule::plain_center(&word.to_lowercase()).to_owned()),
+            std_scope: row.text("std_scope")?.map(|word| Rule::plain_scope(&word.to_lowercase()).to_owned()),
             ddof: row.long("ddof")?,
             eps: row.double("eps")?,
-            singleton: row.text("singleton")?,
+            singleton: row.text("singleton")?.map(|word| if word == "zero" { "0".to_owned() } else { word }),
             null: row.text("on_null")?,
+            clip: None,
         };
         Ok(())
     })

@@ -1,12 +1,16 @@
 //! Which configurations give the credits that are stored.
-
-use std::collections::BTreeMap;
+//!
+//! A configuration that gives them all is sought by giving up at the first one it does not give; the nearest of those that the
+//! run allows by [`SAMPLE`] credits at most, and only that one is followed through all. So a million credits that fit nothing
+//! cost little more than a reading of them.
 
 use super::config::{Basis, Config, Formula, Rule};
 use super::statistics::{Expected, Member, Statistics};
 
 /// Relative difference that a trainer's float arithmetic makes; eps 1e-5 and 1e-6 are further apart.
 const FLOAT: f64 = 1e-5;
+/// Credits by which the nearest configuration is told from others.
+const SAMPLE: usize = 4096;
 
 /// A stored credit of a member.
 #[derive(Debug, Clone, PartialEq)]
@@ -68,7 +72,7 @@ fn places(value: f64) -> i32 {
 /// Whether a stored credit is what a configuration gives.
 pub(super) fn agrees(expected: Expected, stored: Option<f64>, rule: &Rule, tolerance: Tolerance) -> bool {
     let is_nothing = stored.is_none_or(|value| value == 0.0);
-    match expected {
+    match rule.clipped(expected) {
         Expected::Value(value) => match stored {
             Some(stored) => tolerance.near(value, stored),
             // A null trains nothing, as a 0 would.
@@ -85,7 +89,7 @@ pub(super) fn agrees(expected: Expected, stored: Option<f64>, rule: &Rule, toler
     }
 }
 
-/// Tries all formulas on all bases.
+/// Tries all formulas on all bases. The statistics of one basis are held at a time.
 pub(super) fn search(
     members: &[Member],
     stored: &[Stored],
@@ -94,32 +98,21 @@ pub(super) fn search(
     rule: &Rule,
 ) -> Found {
     let tolerance = Tolerance::of(stored);
-    let statistics: BTreeMap<Basis, Statistics> =
-        bases.iter().map(|basis| (*basis, Statistics::new(members, *basis))).collect();
-    let is_informative = |credit: &Stored| {
-        let mut proper = statistics.iter().filter(|(basis, _)| basis.is_proper(rule.null_is_zero()));
-        proper.any(|(_, statistics)| statistics.is_informative(credit.member))
-    };
-    // A rollout that trains nothing needs no credit, whatever it did to the baseline.
-    let needs_none =
-        |credit: &Stored| credit.value.is_none() && members.get(credit.member).is_some_and(|member| member.is_idle);
-    // Those that tell configurations apart come first, so that a wrong one is soon given up.
-    let (mut order, rest): (Vec<usize>, Vec<usize>) = (0..stored.len())
-        .filter(|at| !stored.get(*at).is_some_and(&needs_none))
-        .partition(|at| stored.get(*at).is_some_and(&is_informative));
-    let informative = order.len();
-    order.extend(rest);
+    let (order, informative) = order(members, stored, bases, rule);
+    let sample = order.get(..SAMPLE.min(order.len())).unwrap_or_default();
     let mut found = Found { perfect: Vec::new(), nearest: None, informative };
-    for (basis, statistics) in &statistics {
+    for basis in bases {
+        let statistics = Statistics::new(members, *basis);
+        let trial = Trial { statistics: &statistics, stored, rule, tolerance };
         for formula in formulas {
             let config = Config { formula: *formula, basis: *basis };
             let is_allowed = rule.allows(config);
             let best = found.nearest.as_ref().map_or(usize::MAX, |fit| fit.wrong.len());
             let limit = if is_allowed { best.saturating_sub(1) } else { 0 };
-            let Some(wrong) = misses(statistics, config, stored, &order, rule, tolerance, limit) else {
+            let Some(wrong) = trial.misses(config, sample, limit) else {
                 continue;
             };
-            if wrong.is_empty() {
+            if wrong.is_empty() && trial.misses(config, &order, 0).is_some() {
                 found.perfect.push(Fit { config, wrong: Vec::new() });
             }
             if is_allowed && wrong.len() < best {
@@ -127,29 +120,58 @@ pub(super) fn search(
             }
         }
     }
+    if let Some(nearest) = &mut found.nearest {
+        let statistics = Statistics::new(members, nearest.config.basis);
+        let trial = Trial { statistics: &statistics, stored, rule, tolerance };
+        nearest.wrong = trial.misses(nearest.config, &order, usize::MAX).unwrap_or_default();
+    }
     found.perfect.sort_by_key(|fit| (!rule.allows(fit.config), !fit.config.basis.is_proper(rule.null_is_zero())));
     found
 }
 
-/// The credits that a configuration does not give; none where there are more than `limit`.
-fn misses(
-    statistics: &Statistics,
-    config: Config,
-    stored: &[Stored],
-    order: &[usize],
-    rule: &Rule,
-    tolerance: Tolerance,
-    limit: usize,
-) -> Option<Vec<usize>> {
-    let mut wrong = Vec::new();
-    for at in order {
-        let credit = stored.get(*at)?;
-        if !agrees(statistics.expected(credit.member, config), credit.value, rule, tolerance) {
-            if wrong.len() >= limit {
-                return None;
-            }
-            wrong.push(*at);
+/// The credits to be judged, those first that tell configurations apart, so that a wrong one is soon given up; and how many
+/// those are.
+fn order(members: &[Member], stored: &[Stored], bases: &[Basis], rule: &Rule) -> (Vec<usize>, usize) {
+    let mut is_informative = vec![false; stored.len()];
+    for basis in bases.iter().filter(|basis| basis.is_proper(rule.null_is_zero())) {
+        let statistics = Statistics::new(members, *basis);
+        for (slot, credit) in is_informative.iter_mut().zip(stored) {
+            *slot |= statistics.is_informative(credit.member);
         }
     }
-    Some(wrong)
+    // A rollout that trains nothing needs no credit, whatever it did to the baseline.
+    let needs_none =
+        |credit: &Stored| credit.value.is_none() && members.get(credit.member).is_some_and(|member| member.is_idle);
+    let (mut order, rest): (Vec<usize>, Vec<usize>) = (0..stored.len())
+        .filter(|at| !stored.get(*at).is_some_and(&needs_none))
+        .partition(|at| is_informative.get(*at) == Some(&true));
+    let informative = order.len();
+    order.extend(rest);
+    (order, informative)
+}
+
+/// Stored credits and what they are compared with.
+struct Trial<'a> {
+    statistics: &'a Statistics,
+    stored: &'a [Stored],
+    rule: &'a Rule,
+    tolerance: Tolerance,
+}
+
+impl Trial<'_> {
+    /// The credits that a configuration does not give; none where there are more than `limit`.
+    fn misses(&self, config: Config, order: &[usize], limit: usize) -> Option<Vec<usize>> {
+        let mut wrong = Vec::new();
+        for at in order {
+            let credit = self.stored.get(*at)?;
+            let expected = self.statistics.expected(credit.member, config);
+            if !agrees(expected, credit.value, self.rule, self.tolerance) {
+                if wrong.len() >= limit {
+                    return None;
+                }
+                wrong.push(*at);
+            }
+        }
+        Some(wrong)
+    }
 }

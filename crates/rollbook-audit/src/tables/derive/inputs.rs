@@ -30,7 +30,7 @@ impl Kind {
 }
 
 const DERIVATIONS: &str = "
-SELECT made.kind, made.run_id, made.name, made.derivation_id, known.run_id AS recorded_run, known.recipe, known.parameters,
+SELECT made.kind, made.run_id, made.name, made.derivation_id, known.recorded_run, known.recipe, known.parameters,
     known.group_key, known.functions,
     -- A number that came with an import is a snapshot of another lake.
     CASE WHEN known.import_id IS NULL THEN known.snapshot END AS snapshot, known.upstream_derivation_ids
@@ -39,9 +39,24 @@ FROM (
     UNION ALL
     SELECT 'credit', run_id, name, derivation_id FROM credits_history GROUP BY run_id, name, derivation_id
 ) AS made
+-- Trainers number by themselves: of two runs that have the id, each means its own.
 LEFT JOIN (
-    SELECT *, row_number() OVER (PARTITION BY derivation_id ORDER BY created_at DESC) AS place FROM derivations
-) AS known ON known.derivation_id = made.derivation_id AND known.place = 1
+    SELECT *
+    FROM (
+        SELECT
+            used.run_id, derivation.derivation_id, derivation.run_id AS recorded_run, derivation.recipe, derivation.parameters,
+            derivation.group_key, derivation.functions, derivation.import_id, derivation.snapshot, derivation.upstream_derivation_ids,
+            row_number() OVER (
+                PARTITION BY used.run_id, derivation.derivation_id
+                ORDER BY coalesce(derivation.run_id = used.run_id, false) DESC, derivation.created_at DESC
+            ) AS place
+        FROM (
+            SELECT run_id, derivation_id FROM rewards_history UNION SELECT run_id, derivation_id FROM credits_history
+        ) AS used
+        JOIN derivations AS derivation ON derivation.derivation_id = used.derivation_id
+    )
+    WHERE place = 1
+) AS known ON known.run_id = made.run_id AND known.derivation_id = made.derivation_id
 LEFT JOIN (
     SELECT DISTINCT 'reward' AS kind, run_id, name, derivation_id FROM rewards
     UNION ALL SELECT DISTINCT 'credit', run_id, name, derivation_id FROM credits

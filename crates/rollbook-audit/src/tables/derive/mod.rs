@@ -6,6 +6,7 @@
 //! imported reward              the scores it was made from, its components           rewards
 //! imported credit              every known configuration, over the rewards           credits -> config, statistics, fit
 //! imported token returns       discounted sums of the token rewards                  returns
+//! imported call returns        discounted sums of the calls' rewards, along the tree    turns
 //! ```
 //!
 //! A row of the table is a finding; where `missing` is not null it says what could not be judged.
@@ -20,6 +21,7 @@ mod rewards;
 mod statistics;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 use std::sync::Arc;
 
