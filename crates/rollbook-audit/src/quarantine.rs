@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! finding names      quarantined is
-//! row of a build     that row                     level sample
+//! row of a build     that row                     level sample   (its call or rollout, where several rows have its number)
 //! a call             that call                    level call
 //! a rollout          that rollout                 level rollout
 //! a group            every rollout of the group   level rollout
@@ -139,6 +139,22 @@ pub async fn quarantine(session: &Session, report: &Report, least: Outcome) -> R
     Ok(things)
 }
 
+/// Whether a finding's place is one row of the build. Trainers that number the rows of each rank or micro-batch anew have several
+/// of one number in a step: then what it names besides is quarantined, the call or the rollout.
+async fn is_one_row(session: &Session, run: &str, build: &str, row: i32, step: Option<i64>) -> Result<bool> {
+    let of_step = step.map_or_else(String::new, |step| format!(" AND step = {step}"));
+    let sql = format!(
+        "SELECT count(*) FROM (
+             SELECT DISTINCT step, micro_batch, rank FROM samples WHERE run_id = {} AND build_id = {} AND row_index = {row}{of_step}
+         )",
+        quoted(run),
+        quoted(build)
+    );
+    let counts = session.collect(&sql).await?;
+    let count = counts.first().filter(|batch| batch.num_rows() == 1);
+    Ok(count.is_some_and(|batch| batch.column(0).as_primitive::<Int64Type>().value(0) == 1))
+}
+
 async fn things_of(session: &Session, finding: &Finding) -> Result<Vec<Quarantined>> {
     let Some(run_id) = finding.run_id.clone() else {
         return Ok(Vec::new());
@@ -156,7 +172,10 @@ async fn things_of(session: &Session, finding: &Finding) -> Result<Vec<Quarantin
         reason: Some(format!("{}: {}", finding.check, finding.message)),
         audit_id: finding.audit_id.clone(),
     };
-    if let (Some(build), Some(row)) = (&finding.build_id, finding.row_index) {
+    if let (Some(build), Some(row)) = (&finding.build_id, finding.row_index)
+        && (is_one_row(session, &run_id, build, row, finding.step).await?
+            || (finding.call_id.is_none() && finding.rollout_id.is_none()))
+    {
         let place = (Some(build.clone()), Some(row));
         return Ok(vec![Quarantined { build_id: place.0, row_index: place.1, call_id: None, ..thing("sample") }]);
     }

@@ -36,6 +36,7 @@
 //! | `sequence_starts(token_ids, segments)`                | where a call's prompt begins a sequence, its first two ids   |
 //! | `id_faults(ids, vocab_size, named_size, from)`        | runs of ids that are negative, too large, or have no name    |
 //! | `distribution_faults(values, shape, vocab_size, output_logprobs, first)` | rows of likeliest logprobs that are no distribution |
+//! | `first_of(ids, wanted, sampled_mask)`                | the place of the first sampled id that is wanted, from 1     |
 //! | `sequence_drifts(segments, action_mask, logprobs, trainer_logprobs)` | a row's sequences: how far the trainer's logprobs lie off |
 //! | `media_faults(spans, prompt, pad)`                    | media spans that their grid or their tokens contradict       |
 //! | `media_changes(spans, parent_spans, shared)`          | media among shared tokens that are not the parent's          |
@@ -47,6 +48,7 @@ mod credits;
 mod digests;
 mod distributions;
 mod drift;
+mod ends;
 mod faults;
 mod ids;
 mod kl;
@@ -121,6 +123,7 @@ pub(crate) fn all() -> Vec<ScalarUDF> {
         media::media_changes(),
         distributions::distribution_faults(),
         drift::sequence_drifts(),
+        ends::first_of(),
     ];
     functions.extend(messages::all());
     functions

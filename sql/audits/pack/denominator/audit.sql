@@ -1,7 +1,7 @@
 -- @question Is every token of an optimizer step divided by the denominator that the objective names?
 -- @layer sample
 -- @severity error
--- @version 1
+-- @version 2
 -- @outcome violation
 -- @scope build
 -- @needs builds.objective_unit, builds.objective_scope, builds.reported, samples.micro_batch, samples.rank, samples.loss_weights
@@ -197,7 +197,7 @@ FROM in_step
 WHERE is_known AND unit = 'token' AND scope = 'step' AND parts > 1 AND tokens > 0
     AND abs(weight / tokens - step_weight / step_tokens) > 1e-6 * abs(step_weight / step_tokens)
 UNION ALL
--- Without weights they follow from the build's own objective, which may divide by less than the run declares.
+-- The build's own objective may divide by less than the run declares; weights that are one all over the step do not follow it.
 SELECT
     'rule', run_id, step, build_id,
     CAST(step_tokens AS VARCHAR), CAST(own_tokens AS VARCHAR),
@@ -207,7 +207,8 @@ FROM (
     SELECT
         *, CASE scope WHEN 'micro_batch' THEN tokens WHEN 'rank' THEN rank_tokens END AS own_tokens
     FROM in_step
-    WHERE NOT is_known AND build_unit = 'token' AND run_unit = 'token' AND run_scope = 'step' AND scope <> 'step' AND tokens > 0
+    WHERE (NOT is_known OR abs(weight / tokens - step_weight / step_tokens) > 1e-6 * abs(step_weight / step_tokens))
+        AND build_unit = 'token' AND run_unit = 'token' AND run_scope = 'step' AND scope <> 'step' AND tokens > 0
 )
 -- The terms of equal parts average to the same.
 WHERE own_tokens * (CASE scope WHEN 'rank' THEN ranks ELSE parts END) <> step_tokens

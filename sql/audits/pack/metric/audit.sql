@@ -1,7 +1,7 @@
 -- @question Are the metrics that a trainer logged those of the rows it trained?
 -- @layer sample
 -- @severity warning
--- @version 1
+-- @version 2
 -- @outcome violation
 -- @scope build
 -- @needs step_metrics.value, samples.step, samples.action_mask, samples.trainer_logprobs, samples.reference_logprobs, builds.kl_estimator
@@ -72,15 +72,19 @@ of_step AS (
 candidate AS (
     SELECT run_id, build_id, step, estimator, is_masked, total / tokens AS mean, total, row_mean, row_sum FROM of_step
 ),
--- Logged with few digits: a thousandth is equal.
+-- Logged with few digits: a thousandth is equal. Where no estimator is declared, the sides may be named the other way round.
 compared AS (
     SELECT
         metric.run_id, metric.step, metric.name, metric.kind, metric.value, candidate.build_id, candidate.estimator, candidate.is_masked,
         candidate.mean, candidate.total, build.kl_estimator,
-        abs(abs(metric.value) - abs(candidate.mean)) <= 1e-6 + 1e-3 * abs(candidate.mean)
-            OR abs(abs(metric.value) - abs(candidate.total)) <= 1e-6 + 1e-3 * abs(candidate.total)
-            OR abs(abs(metric.value) - abs(candidate.row_mean)) <= 1e-6 + 1e-3 * abs(candidate.row_mean)
-            OR abs(abs(metric.value) - abs(candidate.row_sum)) <= 1e-6 + 1e-3 * abs(candidate.row_sum) AS fits
+        least(abs(metric.value - candidate.mean), CASE WHEN build.kl_estimator IS NULL THEN abs(metric.value + candidate.mean) END)
+            <= 1e-6 + 1e-3 * abs(candidate.mean)
+            OR least(abs(metric.value - candidate.total), CASE WHEN build.kl_estimator IS NULL THEN abs(metric.value + candidate.total) END)
+            <= 1e-6 + 1e-3 * abs(candidate.total)
+            OR least(abs(metric.value - candidate.row_mean), CASE WHEN build.kl_estimator IS NULL THEN abs(metric.value + candidate.row_mean) END)
+            <= 1e-6 + 1e-3 * abs(candidate.row_mean)
+            OR least(abs(metric.value - candidate.row_sum), CASE WHEN build.kl_estimator IS NULL THEN abs(metric.value + candidate.row_sum) END)
+            <= 1e-6 + 1e-3 * abs(candidate.row_sum) AS fits
     FROM metric
     JOIN candidate ON candidate.run_id = metric.run_id AND candidate.step = metric.step
     LEFT JOIN (SELECT run_id, build_id, max(kl_estimator) AS kl_estimator FROM row_build GROUP BY run_id, build_id) AS build

@@ -1,7 +1,7 @@
 -- @question Does the loss weight of each optimizer step add up to what the objective gives?
 -- @layer sample
 -- @severity error
--- @version 1
+-- @version 2
 -- @outcome violation
 -- @scope build
 -- @needs builds.objective_unit, runs.objective_unit, builds.objective_constant, samples.loss_weights, builds.reported
@@ -35,14 +35,15 @@
 WITH given AS (
     SELECT
         run_id, build_id, min(step) AS step, epoch, optimizer_step,
-        sum(tokens) AS tokens, sum(weight) AS weight, bool_and(is_weighted) AS is_weighted, bool_and(is_finite) AS is_finite
+        sum(tokens) AS tokens, sum(weight) AS weight, count(DISTINCT rollout_id) AS rollouts,
+        count(DISTINCT row_number) AS rows, bool_and(is_weighted) AS is_weighted, bool_and(is_finite) AS is_finite
     FROM row_weights
     GROUP BY run_id, build_id, epoch, optimizer_step
 ),
 -- What the trainer divided by, where it did not keep the weights themselves.
 counted AS (
     SELECT
-        run_id, build_id, optimizer_step, sum(loss_tokens / denominator) AS weight,
+        run_id, build_id, optimizer_step, sum(loss_tokens / denominator) AS weight, max(denominator) AS divisor,
         count(DISTINCT micro_batch) AS micro_batches, count(DISTINCT rank) AS ranks
     FROM reported_count
     WHERE is_policy AND denominator > 0
@@ -73,6 +74,11 @@ judged AS (
         ON counted.run_id = given.run_id AND counted.build_id = given.build_id AND counted.optimizer_step IS NOT DISTINCT FROM given.optimizer_step
     -- Where a weight is no number there is no sum: pack/weight accuses its row.
     WHERE given.tokens > 0 AND given.is_finite
+        -- What was divided by rollouts or rows is a sum of their means: how many tokens lie in it says nothing.
+        AND NOT (
+            coalesce(build.objective_unit, run.objective_unit) IN ('row', 'rollout', 'group') AND NOT given.is_weighted
+            AND counted.divisor <= greatest(given.rollouts, given.rows)
+        )
 )
 -- findings: what is above is the loss account's as well.
 SELECT

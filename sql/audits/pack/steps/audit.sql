@@ -1,7 +1,7 @@
 -- @question Are rows assigned to optimizer steps, micro-batches and ranks as the objective and the run want?
 -- @layer sample
 -- @severity error
--- @version 1
+-- @version 2
 -- @outcome violation
 -- @scope build
 -- @needs samples.optimizer_step, samples.micro_batch, samples.rank, samples.epoch, builds.objective_unit, runs.expected_optimizer_steps
@@ -58,6 +58,27 @@ torn AS (
     GROUP BY trained.run_id, trained.build_id, trained.step, trained.epoch, trained.rollout_id
     HAVING count(DISTINCT trained.optimizer_step) > 1
 ),
+-- Where no two trainer steps share an optimizer step, later ones are trained later.
+unordered AS (
+    SELECT run_id, build_id, step, epoch, first, reached
+    FROM (
+        SELECT
+            spread.*,
+            max(last) OVER (
+                PARTITION BY run_id, build_id, epoch ORDER BY step ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+            ) AS reached
+        FROM spread WHERE step IS NOT NULL
+    ) AS ordered
+    WHERE first < reached
+),
+own_steps AS (
+    SELECT run_id, build_id, epoch
+    FROM (
+        SELECT run_id, build_id, epoch, optimizer_step, count(DISTINCT step) AS steps
+        FROM placed WHERE optimizer_step IS NOT NULL AND step IS NOT NULL GROUP BY run_id, build_id, epoch, optimizer_step
+    )
+    GROUP BY run_id, build_id, epoch HAVING max(steps) = 1
+),
 on_rank AS (
     SELECT run_id, build_id, min(step) AS step, epoch, coalesce(optimizer_step, step) AS optimizer_step, rank, count(DISTINCT micro_batch) AS micro_batches
     FROM placed
@@ -107,3 +128,13 @@ SELECT
     concat('optimizer step ', coalesce(CAST(optimizer_step AS VARCHAR), '?'), ' has ', most, ' micro-batches on one rank and ', least, ' on rank ', rank,
         ': a rank waits, or averages over another number')
 FROM uneven
+UNION ALL
+SELECT
+    'violation', unordered.run_id, unordered.step, NULL, unordered.build_id, concat('an optimizer step after ', unordered.reached),
+    CAST(unordered.first AS VARCHAR),
+    concat('step ', unordered.step, ' is trained by optimizer step ', unordered.first, ', and an earlier step by optimizer step ',
+        unordered.reached, ': steps were trained out of order')
+FROM unordered
+JOIN own_steps
+    ON own_steps.run_id = unordered.run_id AND own_steps.build_id IS NOT DISTINCT FROM unordered.build_id
+    AND own_steps.epoch = unordered.epoch

@@ -1,7 +1,7 @@
 -- @question Did every trained call run with the adapter that its policy version stands in?
 -- @layer policy
 -- @severity error
--- @version 1
+-- @version 2
 -- @outcome violation
 -- @needs calls.lora_adapter, calls.lora_modules_applied, policies.lora_adapter, runs.lora_adapter
 -- @examined
@@ -78,7 +78,8 @@ SELECT
         END) AS message
 FROM judged
 -- Engines name a version's adapter or the trained one.
-WHERE wanted IS NOT NULL AND lora_adapter IS DISTINCT FROM wanted AND lora_adapter IS DISTINCT FROM declared
+WHERE wanted IS NOT NULL AND lora_adapter IS DISTINCT FROM wanted
+    AND (declared IS NULL OR lora_adapter IS DISTINCT FROM declared)
     AND coalesce(output_len, 1) > 0
 UNION ALL
 SELECT
@@ -86,6 +87,17 @@ SELECT
     concat('the engine applied adapter ', lora_adapter, ' to no module in call ', call_id, ': the base weights sampled it')
 FROM act
 WHERE lora_adapter IS NOT NULL AND lora_modules_applied = 0
+UNION ALL
+SELECT
+    'violation', act.run_id, act.step, act.group_id, act.rollout_id, act.call_id, concat(usual.modules, ' modules'),
+    concat(act.lora_modules_applied, ' modules'),
+    concat('the engine applied adapter ', act.lora_adapter, ' to ', act.lora_modules_applied, ' modules in call ', act.call_id, ', and to ',
+        usual.modules, ' in others')
+FROM act
+JOIN (
+    SELECT run_id, lora_adapter, max(lora_modules_applied) AS modules FROM act WHERE lora_adapter IS NOT NULL GROUP BY run_id, lora_adapter
+) AS usual ON usual.run_id = act.run_id AND usual.lora_adapter = act.lora_adapter
+WHERE act.lora_modules_applied > 0 AND act.lora_modules_applied < usual.modules
 UNION ALL
 SELECT
     'violation', ranked.run_id, NULL, NULL, ranked.rollout_id, NULL,

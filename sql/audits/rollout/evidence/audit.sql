@@ -53,7 +53,7 @@ continued AS (
 result AS (
     SELECT
         run_id, step, group_id, rollout_id, record_id, call_id, call_index, coalesce(kind, 'tool_result') AS kind, tool_call_id,
-        delivered_call_id, token_count, coalesce(is_error, false) OR error_type IS NOT NULL OR kind = 'error' AS has_error,
+        delivered_call_id, token_count, coalesce(is_error, false) OR coalesce(error_type, '') <> '' OR kind = 'error' AS has_error,
         duration_ms, limit_ms
     FROM environment_records
 ),
@@ -166,6 +166,12 @@ SELECT
 FROM result
 JOIN kept ON kept.run_id = result.run_id AND kept.delivered > 0
 JOIN continued ON continued.run_id = result.run_id AND continued.call_id = result.call_id
+-- Of several attempts at one tool call one is delivered.
+LEFT ANTI JOIN (
+    SELECT run_id, rollout_id, call_id, tool_call_id FROM result WHERE delivered_call_id IS NOT NULL AND tool_call_id IS NOT NULL
+) AS repeated
+    ON repeated.run_id = result.run_id AND repeated.rollout_id IS NOT DISTINCT FROM result.rollout_id
+    AND repeated.call_id = result.call_id AND repeated.tool_call_id = result.tool_call_id
 WHERE result.kind = 'tool_result' AND result.delivered_call_id IS NULL
 UNION ALL
 SELECT
@@ -303,7 +309,7 @@ LEFT JOIN (
 ) AS later ON later.run_id = failed.run_id AND later.failed_id = failed.rollout_id
 LEFT JOIN (
     SELECT run_id, rollout_id, count(*) AS judged FROM scores
-    WHERE coalesce(is_valid, true) AND error_type IS NULL AND value IS NOT NULL GROUP BY run_id, rollout_id
+    WHERE coalesce(is_valid, true) AND coalesce(error_type, '') = '' AND value IS NOT NULL GROUP BY run_id, rollout_id
 ) AS score ON score.run_id = failed.run_id AND score.rollout_id = failed.rollout_id
 LEFT JOIN (SELECT DISTINCT run_id FROM scores) AS scored ON scored.run_id = failed.run_id
 -- A failed rollout that was judged may train: its status alone excludes nothing.

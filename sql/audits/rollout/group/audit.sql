@@ -1,7 +1,7 @@
 -- @question Does every group hold the rollouts it should, of one task, and does its baseline rest on just those?
 -- @layer credit
 -- @severity error
--- @version 2
+-- @version 3
 -- @outcome violation
 -- @needs rollouts.group_id, runs.expected_group_size, runs.credit_rule.incomplete_group, credits.baseline_count
 -- @examined
@@ -41,7 +41,9 @@ member AS (
     -- The first group that a rollout was written in stands. A retry stands in the place of the rollout it repeats; a
     -- rollout that another one made is in no group of its own.
     SELECT
-        rollout.run_id, rollout.step, coalesce(moved.first_group, rollout.group_id) AS group_id, rollout.task_id,
+        rollout.run_id, rollout.step, coalesce(moved.first_group, rollout.group_id) AS group_id,
+        -- Where a source names no task, what it records of it tells tasks apart.
+        coalesce(rollout.task_id, rollout.task) AS task_id, rollout.initial_state_digest,
         CASE
             WHEN rollout.relation IN ('retry', 'continuation') THEN coalesce(rollout.origin_rollout_id, rollout.rollout_id)
             ELSE rollout.rollout_id
@@ -58,6 +60,16 @@ size AS (
         min(task_id) AS first_task, max(task_id) AS last_task
     FROM member
     GROUP BY run_id, group_id
+),
+-- Environments that began otherwise are other instances of a task, unless every rollout has a beginning of its own.
+instance AS (
+    SELECT run_id, group_id, min(step) AS step, count(*) AS instances, min(digest) AS first_digest, max(digest) AS last_digest
+    FROM (
+        SELECT run_id, group_id, initial_state_digest AS digest, min(step) AS step, count(DISTINCT place) AS members
+        FROM member GROUP BY run_id, group_id, initial_state_digest
+    )
+    GROUP BY run_id, group_id
+    HAVING count(*) > 1 AND count(digest) = count(*) AND min(members) > 1
 ),
 -- Credits that we derived follow a written rule of their own; of imported ones the run's rule is asked.
 baseline AS (
@@ -144,6 +156,14 @@ SELECT
     concat('group ', group_id, ' holds rollouts of ', tasks, ' tasks, such as ', first_task, ' and ', last_task)
 FROM size
 WHERE tasks > 1
+UNION ALL
+SELECT
+    'violation', instance.run_id, instance.step, instance.group_id, NULL, NULL, '1 initial state', concat(instance.instances, ' initial states'),
+    concat('group ', instance.group_id, ' holds rollouts of ', instance.instances, ' instances of its task: environments that began as ',
+        instance.first_digest, ' and as ', instance.last_digest)
+FROM instance
+LEFT ANTI JOIN (SELECT run_id, group_id FROM size WHERE tasks > 1) AS told
+    ON told.run_id = instance.run_id AND told.group_id = instance.group_id
 UNION ALL
 SELECT
     'violation', run_id, first_step, first_group, rollout_id, NULL, first_group AS expected,

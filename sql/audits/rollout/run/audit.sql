@@ -115,6 +115,20 @@ retrained AS (
     WHERE trained_policy_version IS NOT NULL AND optimizer_step IS NOT NULL
     GROUP BY run_id, build_id, step, optimizer_step, epoch HAVING count(DISTINCT trained_policy_version) > 1
 ),
+-- Later optimizer steps train later versions.
+trained AS (
+    SELECT
+        run_id, build_id, step, optimizer_step, version,
+        max(version) OVER (
+            PARTITION BY run_id, build_id ORDER BY optimizer_step, step ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ) AS reached
+    FROM (
+        SELECT run_id, build_id, min(step) AS step, coalesce(optimizer_step, step) AS optimizer_step, max(trained_policy_version) AS version
+        FROM samples
+        WHERE trained_policy_version IS NOT NULL AND coalesce(optimizer_step, step) IS NOT NULL
+        GROUP BY run_id, build_id, coalesce(optimizer_step, step)
+    )
+),
 -- A trained call is one policy's: under one version and adapter no request names two models.
 model AS (
     SELECT
@@ -180,6 +194,13 @@ SELECT
     concat('optimizer step ', optimizer_step, ' of build ', build_id, ' trains version ', one, ' and version ', other,
         ': the step was taken twice')
 FROM retrained
+UNION ALL
+SELECT
+    run_id, step, NULL, NULL, NULL, build_id, NULL, NULL, concat('version ', reached, ' or later'), concat('version ', version),
+    concat('optimizer step ', optimizer_step, ' of build ', build_id, ' trains version ', version, ', and an earlier step has trained version ',
+        reached, ': the run went back to an older checkpoint')
+FROM trained
+WHERE version < reached
 UNION ALL
 SELECT
     run_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 'one model', concat(one, ', ', other),

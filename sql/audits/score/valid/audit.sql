@@ -1,7 +1,7 @@
 -- @question Is a value that no verifier stands by kept out of rewards and credits?
 -- @layer scoring
 -- @severity error
--- @version 1
+-- @version 2
 -- @outcome violation
 -- @needs scores.is_valid, scores.error_type, scores.value, rewards.score_ids, rewards.exclusion_reason, rollouts.status,
 --   runs.credit_rule.null, runs.credit_rule.truncated
@@ -12,7 +12,7 @@
 --       concat('say which values the verifiers stand by, or what errors they met; ', count(*) FILTER (WHERE value = 0), ' of ',
 --           count(*), ' scores are 0, and which of them are failures of the verifier is not known') AS remedy
 --   FROM scores GROUP BY run_id
---   HAVING count(is_valid) = 0 AND count(error_type) = 0 AND count(*) FILTER (WHERE value = 0) > 0
+--   HAVING count(is_valid) = 0 AND count(nullif(error_type, '')) = 0 AND count(*) FILTER (WHERE value = 0) > 0
 -- @undeclared
 --   SELECT credit.run_id, 'runs.credit_rule.truncated' AS missing,
 --       concat('say what a truncated rollout gets: keep, mask or a number; ', count(DISTINCT credit.rollout_id),
@@ -32,9 +32,9 @@ rule AS (
 judged AS (
     SELECT
         run_id, step, group_id, rollout_id, call_id, score_id, verifier, value, is_valid, error_type,
-        coalesce(is_valid, true) AND error_type IS NULL AND value IS NOT NULL AS is_number,
+        coalesce(is_valid, true) AND coalesce(error_type, '') = '' AND value IS NOT NULL AS is_number,
         CASE
-            WHEN error_type IS NOT NULL THEN concat('met ', error_type)
+            WHEN coalesce(error_type, '') <> '' THEN concat('met ', error_type)
             WHEN NOT coalesce(is_valid, true) THEN 'is invalid'
             WHEN value IS NULL THEN 'has no value'
         END AS fault
@@ -43,9 +43,9 @@ judged AS (
 every_score AS (
     SELECT
         run_id, score_id, min(verifier) AS verifier,
-        bool_or(coalesce(is_valid, true) AND error_type IS NULL AND value IS NOT NULL) AS is_number,
+        bool_or(coalesce(is_valid, true) AND coalesce(error_type, '') = '' AND value IS NOT NULL) AS is_number,
         min(CASE
-            WHEN error_type IS NOT NULL THEN concat('met ', error_type)
+            WHEN coalesce(error_type, '') <> '' THEN concat('met ', error_type)
             WHEN NOT coalesce(is_valid, true) THEN 'is invalid'
             WHEN value IS NULL THEN 'has no value'
         END) AS fault
@@ -162,7 +162,7 @@ SELECT
     CAST(value AS VARCHAR) AS observed,
     concat(verifier, ' met ', error_type, ' on rollout ', rollout_id, ', and its score is ', value, ' as if it had judged') AS message
 FROM judged
-WHERE error_type IS NOT NULL AND coalesce(is_valid, true) AND value IS NOT NULL
+WHERE coalesce(error_type, '') <> '' AND coalesce(is_valid, true) AND value IS NOT NULL
 UNION ALL
 SELECT
     'violation', used.run_id, place.step, place.group_id, used.rollout_id, used.call_id, used.derivation_id, 'no reward',

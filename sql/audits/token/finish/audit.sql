@@ -1,7 +1,7 @@
 -- @question Does every output end as its finish reason says, within its limits?
 -- @layer policy
 -- @severity error
--- @version 1
+-- @version 2
 -- @outcome violation
 -- @needs calls.finish_reason, calls.output_token_ids, calls.stop_token, calls.tokens_trimmed, calls.usage_output_tokens,
 --   calls.max_tokens, calls.continues_call_id, runs.eos_token_ids, runs.max_output_tokens, runs.max_context_tokens
@@ -70,6 +70,7 @@ judged AS (
                     WHEN next_token IS NOT NULL THEN 'closed'
                     WHEN is_keeping THEN 'lost'
                 END
+            WHEN first_end < output_len AND NOT ignores_end THEN 'inside'
             WHEN is_length AND is_ended AND sampled < max_tokens THEN 'complete'
             WHEN is_length AND sampled < max_tokens AND prompt_len + sampled < max_context_tokens - 1 THEN 'short'
         END AS fault
@@ -124,12 +125,13 @@ over AS (
 SELECT
     CASE WHEN fault IN ('closed', 'lost', 'short') THEN 'rule' ELSE 'violation' END AS outcome,
     run_id, step, group_id, rollout_id, call_id,
-    CASE WHEN output_len > 0 THEN output_len - 1 ELSE 0 END AS position,
+    CASE WHEN fault = 'inside' THEN first_end - 1 WHEN output_len > 0 THEN output_len - 1 ELSE 0 END AS position,
     'output' AS position_in,
     CAST(NULL AS INTEGER) AS length,
     CASE
         WHEN fault = 'stop_token' THEN concat('the stop token ', stop_token)
         WHEN fault IN ('cut', 'closed', 'lost') THEN 'one of eos_token_ids'
+        WHEN fault = 'inside' THEN concat('an end at ', output_len - 1, ' or none')
         WHEN fault = 'truncated' THEN 'finish reason length'
         WHEN fault = 'complete' THEN 'finish reason stop'
         ELSE concat(max_tokens, ' tokens')
@@ -137,6 +139,7 @@ SELECT
     CASE
         WHEN fault IN ('stop_token', 'cut', 'closed', 'lost') THEN coalesce(CAST(last_token AS VARCHAR), 'no token')
         WHEN fault = 'short' THEN concat(sampled, ' tokens')
+        WHEN fault = 'inside' THEN concat('an end at ', first_end - 1)
         ELSE concat('finish reason ', finish_reason)
     END AS observed,
     CASE fault
@@ -150,6 +153,8 @@ SELECT
                 ' has right behind it: ', next_token)
         WHEN 'lost' THEN
             concat('the output of ', call_id, ' finished with ', finish_reason, ', but its last token ends nothing, unlike nearly all of the run')
+        WHEN 'inside' THEN
+            concat('the output of ', call_id, ' has an end at token ', first_end - 1, ' and goes on to ', output_len, ' tokens')
         WHEN 'truncated' THEN
             concat('the output of ', call_id, ' has all ', max_tokens, ' tokens it was allowed and no end, but finished with ', finish_reason)
         WHEN 'complete' THEN

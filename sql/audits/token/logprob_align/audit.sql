@@ -1,10 +1,11 @@
 -- @question Does every logprob of a row belong to the token it stands beside?
 -- @layer sample
 -- @severity error
--- @version 1
+-- @version 2
 -- @outcome violation
 -- @scope build
--- @needs samples.logprobs, samples.segments, samples.trainer_logprobs, calls.output_logprobs, token_signals.values
+-- @needs samples.logprobs, samples.segments, samples.trainer_logprobs, samples.reference_logprobs,
+--   calls.output_logprobs, token_signals.values
 -- @examined
 --   SELECT run_id, count(*) AS examined FROM samples
 --   WHERE logprobs IS NOT NULL AND segments IS NOT NULL AND NOT coalesce(is_pad, false) GROUP BY run_id
@@ -34,6 +35,14 @@ trainer AS (
         unnest(logprob_lag(logprobs, trainer_logprobs, row_mask(action_mask, mask_convention))) AS lag
     FROM samples
     WHERE logprobs IS NOT NULL AND trainer_logprobs IS NOT NULL AND NOT coalesce(is_pad, false)
+),
+-- A reference is another model: only where it is far nearer when moved does it stand at other tokens.
+reference AS (
+    SELECT
+        run_id, step, rollout_id, build_id, row_index,
+        unnest(logprob_lag(coalesce(trainer_logprobs, logprobs), reference_logprobs, row_mask(action_mask, mask_convention))) AS lag
+    FROM samples
+    WHERE coalesce(trainer_logprobs, logprobs) IS NOT NULL AND reference_logprobs IS NOT NULL AND NOT coalesce(is_pad, false)
 ),
 signal AS (
     SELECT
@@ -88,3 +97,17 @@ SELECT
     concat('the signal trainer_logprob is moved by one token: over ', lag['tokens'], ' tokens it differs from output_logprobs by ',
         round(lag['apart'], 6), ' as it stands, and by ', round(lag['moved'], 6), ' moved')
 FROM signal
+UNION ALL
+SELECT
+    reference.run_id, reference.step, NULL, reference.rollout_id, NULL, reference.build_id, reference.row_index, reference.lag['position'],
+    'row', NULL, 'the reference''s logprob of the same token',
+    concat('that of the token ', CASE WHEN reference.lag['lag'] > 0 THEN 'after' ELSE 'before' END),
+    concat('reference_logprobs are moved by one token: over ', reference.lag['tokens'], ' trained tokens they differ by ',
+        round(reference.lag['apart'], 6), ' as they stand, and by ', round(reference.lag['moved'], 6), ' moved')
+FROM reference
+LEFT ANTI JOIN (SELECT DISTINCT run_id, build_id, row_index FROM trainer) AS told
+    ON told.run_id = reference.run_id AND told.build_id IS NOT DISTINCT FROM reference.build_id
+    AND told.row_index IS NOT DISTINCT FROM reference.row_index
+LEFT ANTI JOIN moved_row
+    ON moved_row.run_id = reference.run_id AND moved_row.build_id IS NOT DISTINCT FROM reference.build_id
+    AND moved_row.row_index IS NOT DISTINCT FROM reference.row_index

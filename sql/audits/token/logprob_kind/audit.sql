@@ -1,7 +1,7 @@
 -- @question Are the rollout logprobs of the distribution that sampled, and of the one that the run and the trainer mean?
 -- @layer policy
 -- @severity error
--- @version 1
+-- @version 2
 -- @outcome violation
 -- @needs calls.logprobs_mode, calls.logprobs_source, calls.temperature, calls.top_p, calls.top_k, runs.logprobs_mode,
 --   builds.logprobs_mode
@@ -32,6 +32,11 @@ WITH given AS (
         run_id, step, group_id, rollout_id, call_id, logprobs_source, temperature,
         nullif(logprobs_mode, 'unknown') AS mode,
         coalesce(top_p < 1, false) OR coalesce(top_k > 0, false) OR coalesce(TRY_CAST(sampling ->> 'min_p' AS DOUBLE) > 0, false)
+            OR coalesce(TRY_CAST(sampling ->> 'typical_p' AS DOUBLE) < 1, false)
+            OR coalesce(TRY_CAST(sampling ->> 'repetition_penalty' AS DOUBLE) <> 1, false)
+            OR coalesce(TRY_CAST(sampling ->> 'frequency_penalty' AS DOUBLE) <> 0, false)
+            OR coalesce(TRY_CAST(sampling ->> 'presence_penalty' AS DOUBLE) <> 0, false)
+            OR coalesce(json_length(sampling, 'logit_bias'), 0) > 0
             AS is_filtered,
         -- Under these parameters the names mean one distribution.
         coalesce(temperature = 1, false) AS is_untempered
@@ -104,7 +109,7 @@ SELECT
     CASE fault
         WHEN 'rescored' THEN 'rescored'
         WHEN 'temperature' THEN concat(mode, ' at temperature ', temperature)
-        WHEN 'filter' THEN concat(mode, ' under top_p, top_k or min_p')
+        WHEN 'filter' THEN concat(mode, ' under a filter, a penalty or a bias')
         ELSE mode
     END AS observed,
     CASE fault
@@ -115,7 +120,7 @@ SELECT
             concat('the logprobs of ', call_id, ' are raw, but it was sampled at temperature ', temperature,
                 ': they are not of the distribution that sampled')
         ELSE
-            concat('the logprobs of ', call_id, ' are ', mode, ', but top_p, top_k or min_p cut the distribution that sampled')
+            concat('the logprobs of ', call_id, ' are ', mode, ', but a filter (top_p, top_k, min_p, typical_p), a penalty or a bias made the distribution that sampled another')
     END AS message
 FROM judged
 WHERE fault IS NOT NULL

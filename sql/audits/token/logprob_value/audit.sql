@@ -4,7 +4,7 @@
 -- @version 3
 -- @outcome violation
 -- @scope build
--- @needs calls.output_logprobs, calls.sampled_mask, samples.logprobs, samples.segments, call_payloads.values, runs.vocab_size
+-- @needs calls.output_logprobs, calls.sampled_mask, samples.logprobs, samples.trainer_logprobs, samples.reference_logprobs, samples.segments, call_payloads.values, runs.vocab_size
 -- @examined
 --   SELECT run_id, sum(output_len) AS examined
 --   FROM calls WHERE output_logprobs IS NOT NULL AND output_len IS NOT NULL GROUP BY run_id
@@ -71,6 +71,25 @@ own_fault AS (
     )
     WHERE copy = 1 AND told < length
 ),
+-- What the trainer and the reference model gave trained tokens: a ratio or a KL of it is no number.
+computed AS (
+    SELECT run_id, step, group_id, rollout_id, build_id, row_index, 'reference_logprobs' AS field,
+        unnest(trained_advantages(segments, row_mask(action_mask, mask_convention), reference_logprobs)) AS run
+    FROM samples
+    WHERE reference_logprobs IS NOT NULL AND segments IS NOT NULL AND NOT coalesce(is_pad, false)
+    UNION ALL
+    SELECT run_id, step, group_id, rollout_id, build_id, row_index, 'trainer_logprobs',
+        unnest(trained_advantages(segments, row_mask(action_mask, mask_convention), trainer_logprobs))
+    FROM samples
+    WHERE trainer_logprobs IS NOT NULL AND segments IS NOT NULL AND NOT coalesce(is_pad, false)
+),
+computed_fault AS (
+    SELECT
+        run_id, step, group_id, coalesce(run['rollout_id'], rollout_id) AS trained_rollout_id, run['call_id'] AS call_id, build_id, row_index,
+        field, run['row_start'] AS row_start, unnest(logprob_faults(run['length'], NULL, run['advantages'])) AS fault
+    FROM computed
+    WHERE run['start'] IS NOT NULL
+),
 -- The likeliest tokens' logprobs of each place, or those of the whole vocabulary.
 listed AS (
     SELECT
@@ -126,3 +145,11 @@ SELECT
                 ' is above the last of the stored distribution, and not in it')
     END
 FROM listed
+UNION ALL
+SELECT
+    run_id, step, group_id, trained_rollout_id, call_id, build_id, row_index, row_start + fault['position'], 'row', fault['length'],
+    'a finite number of at most 0, and no sentinel', fault['observed'],
+    concat(fault['length'], ' trained tokens from row token ', row_start + fault['position'], ' on have ', fault['observed'], ' in ', field)
+FROM computed_fault
+-- Not computed is not wrong.
+WHERE NOT regexp_like(fault['observed'], '^null(, null)*(, …)?$')

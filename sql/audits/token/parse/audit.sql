@@ -1,7 +1,7 @@
 -- @question Does what the parsers gave stand in the text of the output?
 -- @layer encoding
 -- @severity error
--- @version 1
+-- @version 2
 -- @outcome violation
 -- @scope rollout
 -- @needs calls.output_text, calls.parsed, calls.response, calls.output_token_ids, encodings.tokenizer_digest

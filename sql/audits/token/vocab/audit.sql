@@ -1,7 +1,7 @@
 -- @question Is every id one that the model and its tokenizer have?
 -- @layer encoding
 -- @severity error
--- @version 1
+-- @version 2
 -- @outcome rule
 -- @needs calls.prompt_token_ids, calls.output_token_ids, calls.encoding_id, samples.token_ids, runs.vocab_size, encodings.vocab_size,
 --   policies.vocab_size
@@ -29,28 +29,35 @@ WITH policy AS (
     FROM policies WHERE vocab_size IS NOT NULL
     GROUP BY run_id, coalesce(policy_id, 'policy')
 ),
--- Rows go to every model of the run, a reference with a smaller table included.
+sampler AS (
+    SELECT DISTINCT run_id, encoding_id, coalesce(policy_id, 'policy') AS policy_id FROM calls
+),
+-- Rows go to the policy and to every model that samples nothing, such as a reference with a smaller table. Of several policies each
+-- trains its own rows.
 smallest AS (
     SELECT run_id, min(vocab_size) AS vocab_size
     FROM (
         SELECT run_id, vocab_size FROM runs WHERE vocab_size IS NOT NULL
         UNION ALL
-        SELECT run_id, vocab_size FROM policy
+        SELECT policy.run_id, policy.vocab_size
+        FROM policy
+        LEFT JOIN (SELECT run_id, count(DISTINCT policy_id) AS policies FROM sampler GROUP BY run_id) AS several
+            ON several.run_id = policy.run_id
+        LEFT JOIN (SELECT DISTINCT run_id, policy_id FROM sampler) AS used
+            ON used.run_id = policy.run_id AND used.policy_id = policy.policy_id
+        WHERE used.policy_id IS NULL OR several.policies = 1
     )
     GROUP BY run_id
 ),
 declared AS (
-    SELECT run.run_id, run.vocab_size, own.vocab_size AS policy_vocab_size, encoding.encoding_id, encoding.vocab_size AS named_size
-    FROM (SELECT run_id, max(vocab_size) AS vocab_size FROM runs GROUP BY run_id) AS run
-    LEFT JOIN (SELECT run_id, vocab_size FROM policy WHERE policy_id = 'policy') AS own ON own.run_id = run.run_id
-    LEFT JOIN (
-        SELECT call.run_id, call.encoding_id, max(known.vocab_size) AS vocab_size
-        FROM (SELECT DISTINCT run_id, encoding_id FROM calls WHERE encoding_id IS NOT NULL) AS call
-        JOIN encodings AS known ON known.encoding_id = call.encoding_id
-        GROUP BY call.run_id, call.encoding_id
-        UNION ALL
-        SELECT DISTINCT run_id, NULL, CAST(NULL AS INTEGER) FROM runs
-    ) AS encoding ON encoding.run_id = run.run_id
+    SELECT
+        sampler.run_id, sampler.encoding_id, sampler.policy_id, run.vocab_size, own.vocab_size AS policy_vocab_size,
+        encoding.vocab_size AS named_size
+    FROM sampler
+    LEFT JOIN (SELECT run_id, max(vocab_size) AS vocab_size FROM runs GROUP BY run_id) AS run ON run.run_id = sampler.run_id
+    LEFT JOIN policy AS own ON own.run_id = sampler.run_id AND own.policy_id = sampler.policy_id
+    LEFT JOIN (SELECT encoding_id, max(vocab_size) AS vocab_size FROM encodings GROUP BY encoding_id) AS encoding
+        ON encoding.encoding_id = sampler.encoding_id
 ),
 -- Tokens shared with an earlier context were judged there.
 judged AS (
@@ -63,9 +70,12 @@ judged AS (
     FROM declared
     RIGHT JOIN (
         SELECT
-            run_id, step, group_id, rollout_id, call_id, encoding_id, parent_prefix_len, prompt_token_ids, output_token_ids
+            run_id, step, group_id, rollout_id, call_id, encoding_id, coalesce(policy_id, 'policy') AS policy_id, parent_prefix_len,
+            prompt_token_ids, output_token_ids
         FROM calls
-    ) AS call ON call.run_id = declared.run_id AND call.encoding_id IS NOT DISTINCT FROM declared.encoding_id
+    ) AS call
+        ON call.run_id = declared.run_id AND call.policy_id = declared.policy_id
+        AND call.encoding_id IS NOT DISTINCT FROM declared.encoding_id
 ),
 in_call AS (
     SELECT run_id, step, group_id, rollout_id, call_id, vocab_size, named_size, 'prompt' AS position_in, unnest(in_prompt) AS fault

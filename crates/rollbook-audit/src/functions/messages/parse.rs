@@ -44,6 +44,13 @@ pub(crate) fn fault(text: Text<'_>, answer: &Answer, has_parse_error: bool) -> O
         let (expected, observed) = (format!("{written} calls of tools in the text"), format!("{} parsed", calls.len()));
         return Some(Fault::new("tool_calls", None, &expected, &observed));
     }
+    let marked = marked_calls(text.text);
+    if marked.len() == calls.len() {
+        let pairs = marked.iter().zip(calls).enumerate();
+        if let Some(fault) = pairs.filter_map(|(index, (written, call))| crossed(index, written, call)).next() {
+            return Some(fault);
+        }
+    }
     let values = json_values(text.text);
     for (index, call) in calls.iter().enumerate() {
         if !text.text.contains(&call.name) {
@@ -63,6 +70,30 @@ pub(crate) fn fault(text: Text<'_>, answer: &Answer, has_parse_error: bool) -> O
 fn written_calls(text: &str) -> usize {
     let count = |(open, close): (&str, &str)| text.split(open).skip(1).filter(|part| part.contains(close)).count();
     MARKS.into_iter().map(count).find(|count| *count > 0).unwrap_or(0)
+}
+
+/// The calls that the text writes as JSON between marks, in order; none where one of them is no JSON.
+fn marked_calls(text: &str) -> Vec<Value> {
+    let (open, close) = MARKS[0];
+    let parts = text.split(open).skip(1).filter_map(|part| part.split_once(close));
+    parts.map(|(inner, _)| serde_json::from_str(inner.trim()).ok()).collect::<Option<_>>().unwrap_or_default()
+}
+
+/// What a parsed call has otherwise than the one that is written at its place.
+fn crossed(index: usize, written: &Value, call: &ToolCall) -> Option<Fault> {
+    let name = written.get("name").and_then(Value::as_str)?;
+    // Parsers may leave out the namespace.
+    let is_named = name == call.name || name.rsplit(['.', ':', '/']).next() == Some(call.name.as_str());
+    if !is_named {
+        return Some(Fault::new("name", Some(index), name, &call.name));
+    }
+    let given = ["arguments", "parameters", "input"].iter().find_map(|key| written.get(key))?;
+    let given = match given {
+        Value::String(text) => serde_json::from_str(text).unwrap_or_else(|_| given.clone()),
+        other => other.clone(),
+    };
+    let is_same = given == call.arguments || leaves(&given) == leaves(&call.arguments);
+    (!is_same).then(|| Fault::new("arguments", Some(index), &given.to_string(), &call.arguments.to_string()))
 }
 
 /// Whether the text holds the arguments: as JSON, or, in formats that are none, each value of them.
@@ -170,6 +201,21 @@ mod tests {
     #[case(json!({"tool_calls": [{"name": "get", "arguments": {"city": "Rome"}}]}), Some("arguments"))]
     fn what_is_parsed_must_stand_in_the_text(#[case] answer: Value, #[case] place: Option<&str>) {
         assert_eq!(judged(CALL, true, &answer), place);
+    }
+
+    #[test]
+    fn a_parsed_call_is_the_one_written_at_its_place() {
+        let text = "<tool_call>{\"name\": \"a\", \"arguments\": {\"x\": 1}}</tool_call>\
+                    <tool_call>{\"name\": \"web_search\", \"arguments\": {\"y\": 2}}</tool_call>";
+        let parsed = |one: &str, x: i32, other: &str, y: i32| {
+            json!({"tool_calls": [{"name": one, "arguments": {"x": x}}, {"name": other, "arguments": {"y": y}}]})
+        };
+        for is_whole in [true, false] {
+            assert_eq!(judged(text, is_whole, &parsed("a", 1, "web_search", 2)), None);
+            assert_eq!(judged(text, is_whole, &parsed("a", 2, "web_search", 1)), Some("arguments"));
+            assert_eq!(judged(text, is_whole, &parsed("a", 1, "search", 2)), Some("name"));
+            assert_eq!(judged(text, is_whole, &parsed("delete_all", 1, "web_search", 2)), Some("name"));
+        }
     }
 
     #[test]

@@ -299,7 +299,7 @@ async fn rewards(session: &Session, derivation: &Derivation) -> Result<Option<Ha
         "SELECT rollout_id, value, name AS source FROM rewards WHERE run_id = {run} AND call_id IS NULL"
     ));
     queries.push(format!(
-        "SELECT rollout_id, CASE WHEN coalesce(is_valid, true) AND error_type IS NULL THEN value END AS value, verifier AS source
+        "SELECT rollout_id, CASE WHEN coalesce(is_valid, true) AND coalesce(error_type, '') = '' THEN value END AS value, verifier AS source
          FROM scores WHERE run_id = {run} AND call_id IS NULL"
     ));
     queries.push(format!(

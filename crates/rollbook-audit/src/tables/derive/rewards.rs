@@ -19,6 +19,26 @@ struct Reward {
     components: Option<Vec<(String, Option<f64>)>>,
     /// Values of its scores, by verifier; an invalid one has none.
     scores: Vec<(String, Option<f64>)>,
+    /// Whether its rollout was cut off.
+    is_truncated: bool,
+}
+
+impl Reward {
+    /// Whether the record says why it is no plain function of its scores: components that agree with these add up to it, or it
+    /// is what the run gives truncated rollouts.
+    fn is_explained(&self, of_truncated: Option<f64>) -> bool {
+        if self.is_truncated && of_truncated.is_some_and(|value| near(value, self.value)) {
+            return true;
+        }
+        let Some(parts) = self.components.as_ref().filter(|parts| parts.len() > 1) else {
+            return false;
+        };
+        let agrees = |(name, value): &(String, Option<f64>)| {
+            let own = self.scores.iter().find(|(verifier, _)| verifier == name);
+            own.is_none_or(|(_, score)| score.zip(*value).is_none_or(|(score, value)| near(score, value)))
+        };
+        parts.iter().all(agrees) && total(parts).is_some_and(|total| near(total, self.value))
+    }
 }
 
 /// Ways in which a reward is made of scores.
@@ -48,9 +68,9 @@ fn near(a: f64, b: f64) -> bool {
 /// Judges a reward that was imported without a recipe of ours.
 pub(super) async fn judge(session: &Session, derivation: &Derivation, found: &mut Vec<Found>) -> Result<()> {
     let rewards = rewards(session, derivation).await?;
-    let excludes_null = null_rule(session, &derivation.run).await?.as_deref() == Some("excluded");
-    judge_components(derivation, &rewards, excludes_null, found);
-    judge_scores(derivation, &rewards, found);
+    let (on_null, on_truncated) = rules(session, &derivation.run).await?;
+    judge_components(derivation, &rewards, on_null.as_deref() == Some("excluded"), found);
+    judge_scores(derivation, &rewards, on_truncated.and_then(|text| text.parse().ok()), found);
     Ok(())
 }
 
@@ -88,8 +108,9 @@ fn judge_components(derivation: &Derivation, rewards: &[Reward], excludes_null: 
 }
 
 /// Most rewards are made of their scores in one way; the others are not what their scores give.
-fn judge_scores(derivation: &Derivation, rewards: &[Reward], found: &mut Vec<Found>) {
-    let scored: Vec<&Reward> = rewards.iter().filter(|reward| !reward.scores.is_empty()).collect();
+fn judge_scores(derivation: &Derivation, rewards: &[Reward], of_truncated: Option<f64>, found: &mut Vec<Found>) {
+    let is_plain = |reward: &&Reward| !reward.scores.is_empty() && !reward.is_explained(of_truncated);
+    let scored: Vec<&Reward> = rewards.iter().filter(is_plain).collect();
     // A reward with an invalid score is score/valid's question.
     let judged: Vec<&Reward> =
         scored.iter().copied().filter(|reward| reward.scores.iter().all(|(_, value)| value.is_some())).collect();
@@ -103,7 +124,7 @@ fn judge_scores(derivation: &Derivation, rewards: &[Reward], found: &mut Vec<Fou
     let Some((most, name, way)) = best else {
         return;
     };
-    if most == judged.len() || is_line(&judged) {
+    if most == judged.len() || is_line(&judged) || is_cut_off(&judged) {
         return;
     }
     if 2 * most > judged.len() {
@@ -157,6 +178,29 @@ fn is_line(judged: &[&Reward]) -> bool {
     points.iter().all(|(score, value)| near(low.1 + slope * (score - low.0), *value))
 }
 
+/// Whether all rewards are their only score, cut off at the least or the largest reward: two at least must stand at a limit that
+/// is used.
+fn is_cut_off(judged: &[&Reward]) -> bool {
+    let scores: Option<Vec<f64>> = judged
+        .iter()
+        .map(|reward| match reward.scores.as_slice() {
+            [(_, score)] => *score,
+            _ => None,
+        })
+        .collect();
+    let Some(scores) = scores else {
+        return false;
+    };
+    let values = || judged.iter().map(|reward| reward.value);
+    let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max));
+    let beyond = |is: &dyn Fn(f64) -> bool| scores.iter().filter(|score| is(**score)).count();
+    let (below, above) = (beyond(&|score| score < low && !near(score, low)), beyond(&|score| score > high && !near(score, high)));
+    low < high
+        && below != 1
+        && above != 1
+        && scores.iter().zip(values()).all(|(score, value)| near(score.clamp(low, high), value))
+}
+
 /// Rewards of calls that are one value over a rollout although the calls' own scores differ, and no way of taking these
 /// together gives it.
 fn flattened<'a>(judged: &[&'a Reward]) -> Vec<&'a Reward> {
@@ -200,20 +244,24 @@ fn difference(derivation: &Derivation, reward: &Reward, expected: f64, what: &st
     }
 }
 
-async fn null_rule(session: &Session, run: &str) -> Result<Option<String>> {
-    let sql = format!("SELECT max(credit_rule['null']) AS on_null FROM runs WHERE run_id = {}", quoted(run));
-    let mut rule = None;
+/// What the run declares of nulls and of truncated rollouts.
+async fn rules(session: &Session, run: &str) -> Result<(Option<String>, Option<String>)> {
+    let sql = format!(
+        "SELECT max(credit_rule['null']) AS on_null, max(credit_rule['truncated']) AS on_truncated FROM runs WHERE run_id = {}",
+        quoted(run)
+    );
+    let mut rules = (None, None);
     each_row(session, &sql, |row| {
-        rule = row.text("on_null")?;
+        rules = (row.text("on_null")?, row.text("on_truncated")?);
         Ok(())
     })
     .await?;
-    Ok(rule)
+    Ok(rules)
 }
 
 async fn rewards(session: &Session, derivation: &Derivation) -> Result<Vec<Reward>> {
     let run = quoted(&derivation.run);
-    let value = "CASE WHEN coalesce(is_valid, true) AND error_type IS NULL THEN value END AS value";
+    let value = "CASE WHEN coalesce(is_valid, true) AND coalesce(error_type, '') = '' THEN value END AS value";
     let (mut by_id, mut by_place) = (HashMap::new(), HashMap::new());
     // A score that was written twice with two values is score/raw's; here its newest counts.
     let sql =
@@ -234,8 +282,15 @@ async fn rewards(session: &Session, derivation: &Derivation) -> Result<Vec<Rewar
     })
     .await?;
     let sql = format!(
-        "SELECT rollout_id, call_id, value, components, score_ids FROM rewards_history
-         WHERE {} AND rollout_id IS NOT NULL AND value IS NOT NULL ORDER BY rollout_id, call_id",
+        "SELECT reward.rollout_id, reward.call_id, reward.value, reward.components, reward.score_ids, cut.is_truncated
+         FROM (
+             SELECT run_id, rollout_id, call_id, value, components, score_ids FROM rewards_history
+             WHERE {} AND rollout_id IS NOT NULL AND value IS NOT NULL
+         ) AS reward
+         LEFT JOIN (
+             SELECT run_id, rollout_id, bool_or(status = 'truncated') AS is_truncated FROM rollouts GROUP BY run_id, rollout_id
+         ) AS cut ON cut.run_id = reward.run_id AND cut.rollout_id = reward.rollout_id
+         ORDER BY reward.rollout_id, reward.call_id",
         derivation.condition()
     );
     let mut rewards = Vec::new();
@@ -252,7 +307,8 @@ async fn rewards(session: &Session, derivation: &Derivation) -> Result<Vec<Rewar
         };
         // NaN and infinity are score/range's.
         if value.is_finite() {
-            rewards.push(Reward { rollout, call, value, components: row.named_numbers("components")?, scores });
+            let (components, is_truncated) = (row.named_numbers("components")?, row.is_true("is_truncated")?);
+            rewards.push(Reward { rollout, call, value, components, scores, is_truncated });
         }
         Ok(())
     })

@@ -146,7 +146,7 @@ fn query(derivation: &Derivation) -> String {
          ),
          score AS (
              SELECT call_id, min(value) AS value FROM scores
-             WHERE run_id = {run} AND call_id IS NOT NULL AND coalesce(is_valid, true) AND error_type IS NULL
+             WHERE run_id = {run} AND call_id IS NOT NULL AND coalesce(is_valid, true) AND coalesce(error_type, '') = ''
              GROUP BY call_id HAVING count(DISTINCT verifier) = 1
          ),
          has_reward AS (SELECT count(*) AS rewards FROM reward)
