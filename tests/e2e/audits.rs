@@ -145,7 +145,10 @@ fn imported_build() -> Scratch {
     scratch.write("run/rollouts.jsonl", &rollouts);
     scratch.write("run/calls.jsonl", &calls);
     scratch.write("run/samples.jsonl", &samples);
-    scratch.write("run/builds.jsonl", r#"{"build_id":"build","run_id":"run","origin":"imported","objective_unit":"token"}"#);
+    scratch.write(
+        "run/builds.jsonl",
+        r#"{"build_id":"build","run_id":"run","origin":"imported","objective_unit":"token"}"#,
+    );
     scratch.ok(&["init", "lake"]);
     scratch.ok(&["import", "tables", "run", "--lake", "lake"]);
     scratch

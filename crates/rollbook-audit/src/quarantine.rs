@@ -63,9 +63,12 @@ impl Quarantined {
     fn thing(&self) -> impl std::hash::Hash + Ord + use<> {
         match self.level.as_str() {
             // Trainers number the rows of each step anew.
-            "sample" => {
-                (self.level.clone(), self.run_id.clone(), self.build_id.clone(), self.row_index.map(|row| (row, self.step)))
-            }
+            "sample" => (
+                self.level.clone(),
+                self.run_id.clone(),
+                self.build_id.clone(),
+                self.row_index.map(|row| (row, self.step)),
+            ),
             "call" => (self.level.clone(), self.run_id.clone(), self.call_id.clone(), None),
             _ => (self.level.clone(), self.run_id.clone(), self.rollout_id.clone(), None),
         }

@@ -58,7 +58,8 @@ async fn an_audit_in_little_memory_finds_the_same() {
     let found = async |memory_limit: usize| {
         let options = SessionOptions { memory_limit, threads: 2, spill_dir: Some(scratch.path().to_owned()) };
         let session = Session::open(&lake, None, options).await.unwrap();
-        let options = AuditOptions { checks: vec!["token/*".to_owned(), "rollout/*".to_owned()], ..AuditOptions::default() };
+        let options =
+            AuditOptions { checks: vec!["token/*".to_owned(), "rollout/*".to_owned()], ..AuditOptions::default() };
         let mut found: Vec<String> =
             values(&audit(&session, &options).await.unwrap()).iter().map(Value::to_string).collect();
         found.sort();

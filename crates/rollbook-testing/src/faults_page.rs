@@ -104,7 +104,7 @@ pub fn page() -> Result<String> {
     table(&mut text, &own);
     reasons(&mut text, "Decided on conditions", "what the records must hold", &known.conditions);
     reasons(&mut text, "Not decided", "why the records do not decide it", &known.undecided);
-    Ok(text)
+    Ok(text.trim_end().to_owned() + "\n")
 }
 
 fn reasons(text: &mut String, heading: &str, why: &str, reports: &[Undecided]) {

@@ -65,7 +65,9 @@ pub(super) fn sequence_drifts() -> ScalarUDF {
             Arc::new(all.iter().map(|drift| drift.call.as_deref()).collect::<StringArray>()),
             Arc::new(all.iter().map(|drift| Some(int(drift.position))).collect::<Int32Array>()),
             Arc::new(all.iter().map(|drift| Some(int(drift.tokens))).collect::<Int32Array>()),
-            Arc::new(all.iter().map(|drift| Some(drift.apart / f64::from(int(drift.tokens)))).collect::<Float64Array>()),
+            Arc::new(
+                all.iter().map(|drift| Some(drift.apart / f64::from(int(drift.tokens)))).collect::<Float64Array>(),
+            ),
         ];
         list_of_structs(counts, fields(&drift_fields()), columns)
     })

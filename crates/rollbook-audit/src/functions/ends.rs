@@ -22,7 +22,8 @@ pub(super) fn first_of() -> ScalarUDF {
             let mask = mask(masks, row)?;
             let (ids, wanted) = (integers(item(ids, row))?, integers(item(wanted, row))?);
             let place = |(ids, wanted): (Int32Array, Int32Array)| {
-                let is_wanted = |at: &usize| is_sampled(mask.as_ref(), *at) && wanted.values().contains(&ids.value(*at));
+                let is_wanted =
+                    |at: &usize| is_sampled(mask.as_ref(), *at) && wanted.values().contains(&ids.value(*at));
                 (0..ids.len()).find(is_wanted).map(|at| int(at + 1))
             };
             found.push(ids.zip(wanted).and_then(place));

@@ -162,7 +162,8 @@ fn faults(spans: &[Span], prompt: &[i32], pad: Option<i32>) -> Vec<Fault> {
 /// Spans of one grid and modality in one prompt that have not one number of placeholders: fewer agree with each of these than with the
 /// others, or it comes later.
 fn unlike(spans: &[Span]) -> Vec<Fault> {
-    let alike = |one: &Span, other: &Span| one.grid == other.grid && one.modality == other.modality && !one.grid.is_empty();
+    let alike =
+        |one: &Span, other: &Span| one.grid == other.grid && one.modality == other.modality && !one.grid.is_empty();
     let votes = |span: &Span| spans.iter().filter(|other| alike(span, other) && other.length == span.length).count();
     let mut found = Vec::new();
     for span in spans.iter().filter(|span| is_count_right(&span.grid, span.length)) {
@@ -282,7 +283,13 @@ mod tests {
     use super::*;
 
     fn span(start: usize, length: usize, grid: &[i32], digest: &str) -> Span {
-        Span { start, length, modality: None, grid: grid.to_vec(), digest: (!digest.is_empty()).then(|| digest.to_owned()) }
+        Span {
+            start,
+            length,
+            modality: None,
+            grid: grid.to_vec(),
+            digest: (!digest.is_empty()).then(|| digest.to_owned()),
+        }
     }
 
     fn seen(found: &[Fault]) -> Vec<(&'static str, usize, usize)> {

@@ -277,9 +277,13 @@ mod tests {
             let numbers: Int64Array = (start..start + 1_000).collect();
             let texts: StringArray = numbers
                 .iter()
-                .map(|number| number.filter(|number| number % 7 > 0).map(|number| format!("a text of some length: {number}")))
+                .map(|number| {
+                    number.filter(|number| number % 7 > 0).map(|number| format!("a text of some length: {number}"))
+                })
                 .collect();
-            keeper.push(&RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(numbers), Arc::new(texts)]).unwrap()).unwrap();
+            keeper
+                .push(&RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(numbers), Arc::new(texts)]).unwrap())
+                .unwrap();
         }
         assert!(!keeper.is_in_memory());
         let kept = Kept::new(Arc::clone(&schema));

@@ -1,5 +1,6 @@
 //! `rollbook audit`: runs checks over a snapshot and records what they find.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
@@ -156,9 +157,10 @@ fn show(report: &Report) -> Result<()> {
         .collect();
     line(&format!("audit of snapshot {}", report.snapshot))?;
     line(&small_table(&["check", "violation", "rule", "undeclared", "examined"], &rows))?;
-    for count in report.checks.iter().filter(|count| count.found() > 0) {
+    for count in report.checks.iter().filter(|count| count.violation + count.rule > 0) {
         findings(report, count)?;
     }
+    undeclared(report)?;
     if report.worst().is_none() {
         line("nothing was found")?;
     }
@@ -167,19 +169,43 @@ fn show(report: &Report) -> Result<()> {
 
 fn findings(report: &Report, count: &Count) -> Result<()> {
     line(&format!("\n{} ({})", count.check, numbers(count)))?;
-    for finding in report.of(count.check).take(SHOWN) {
+    for finding in report.of(count.check).filter(|finding| finding.outcome > Outcome::Undeclared).take(SHOWN) {
         line(&format!("  {:<10} {}", finding.outcome.as_str(), plain(&finding.message)))?;
         let place = place(finding);
         if !place.is_empty() {
             line(&format!("             at {place}"))?;
         }
     }
-    let more = count.found().saturating_sub(SHOWN as u64);
+    let more = (count.violation + count.rule).saturating_sub(SHOWN as u64);
     if more > 0 {
         line(&format!(
             "  … {more} more: rollbook sql -c \"SELECT * FROM findings WHERE \\\"check\\\" = '{}'\"",
             count.check
         ))?;
+    }
+    Ok(())
+}
+
+/// What could not be judged: one entry for each missing field of a run, with the checks that want it.
+fn undeclared(report: &Report) -> Result<()> {
+    let mut fields: BTreeMap<(Option<&str>, &str), (&Finding, Vec<&str>)> = BTreeMap::new();
+    for finding in report.findings.iter().filter(|finding| finding.outcome == Outcome::Undeclared) {
+        // Several checks want one field, each for calls of its own.
+        let field = finding.message.split_once(" is missing").map_or(finding.message.as_str(), |(field, _)| field);
+        let (_, checks) = fields.entry((finding.run_id.as_deref(), field)).or_insert((finding, Vec::new()));
+        if !checks.contains(&finding.check.as_str()) {
+            checks.push(&finding.check);
+        }
+    }
+    if fields.is_empty() {
+        return Ok(());
+    }
+    line(&format!("\nundeclared ({} fields or expectations are missing)", fields.len()))?;
+    for (finding, checks) in fields.values() {
+        line(&format!("  {}", plain(&finding.message)))?;
+        let place = place(finding);
+        let at = if place.is_empty() { String::new() } else { format!("at {place}, ") };
+        line(&format!("             {at}for {}", checks.join(", ")))?;
     }
     Ok(())
 }

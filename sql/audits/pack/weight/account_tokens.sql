@@ -97,10 +97,12 @@ line AS (
     UNION ALL
     SELECT 4, 'duplicated', coalesce(sum(tokens), 0) FROM again
     UNION ALL
-    -- Trained, and of no call that the rows name.
+    -- Trained, and of no call that the lake holds.
     SELECT 5, 'untraced', greatest(given.tokens - coalesce(named.tokens, 0), 0)
     FROM (SELECT coalesce(sum(tokens), 0) AS tokens FROM row_weights WHERE run_id = $run AND build_id = $build) AS given
-    CROSS JOIN (SELECT sum(length) AS tokens FROM span) AS named
+    CROSS JOIN (
+        SELECT sum(span.length) AS tokens FROM span JOIN (SELECT DISTINCT call_id FROM call) AS known ON known.call_id = span.call_id
+    ) AS named
 )
 SELECT
     'tokens' AS part, name, CAST(NULL AS INTEGER) AS epoch, CAST(NULL AS BIGINT) AS optimizer_step, CAST(NULL AS VARCHAR) AS rollout_id,

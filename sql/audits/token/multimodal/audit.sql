@@ -35,16 +35,25 @@ WITH within AS (
 changed AS (
     SELECT
         child.run_id, child.step, child.group_id, child.rollout_id, child.call_id, child.parent_call_id,
-        unnest(media_changes(child.multimodal_spans, parent.multimodal_spans, child.parent_prefix_len)) AS fault
+        unnest(media_changes(child.multimodal_spans, parent.multimodal_spans, coalesce(
+            child.parent_prefix_len,
+            -- A parent in another file: the prompts were compared where no break is declared.
+            CAST(broken.position AS INTEGER),
+            CASE WHEN far.call_id IS NOT NULL THEN parent.prompt_len + parent.output_len END
+        ))) AS fault
     FROM (
         SELECT run_id, step, group_id, rollout_id, call_id, parent_call_id, multimodal_spans, parent_prefix_len FROM calls
-        WHERE multimodal_spans IS NOT NULL AND parent_call_id IS NOT NULL AND parent_prefix_len > 0
+        WHERE multimodal_spans IS NOT NULL AND parent_call_id IS NOT NULL AND coalesce(parent_prefix_len, 1) > 0
     ) AS child
     JOIN (
-        SELECT run_id, rollout_id, call_id, multimodal_spans FROM calls WHERE multimodal_spans IS NOT NULL
+        SELECT run_id, rollout_id, call_id, multimodal_spans, prompt_len, output_len FROM calls WHERE multimodal_spans IS NOT NULL
     ) AS parent
         ON parent.run_id = child.run_id AND parent.call_id = child.parent_call_id
         AND parent.rollout_id IS NOT DISTINCT FROM child.rollout_id
+    LEFT JOIN (SELECT DISTINCT run_id, rollout_id, call_id FROM far_parent) AS far
+        ON far.run_id = child.run_id AND far.call_id = child.call_id AND far.rollout_id IS NOT DISTINCT FROM child.rollout_id
+    LEFT JOIN (SELECT run_id, rollout_id, call_id, min(position) AS position FROM far_prefix_breaks GROUP BY run_id, rollout_id, call_id) AS broken
+        ON broken.run_id = child.run_id AND broken.call_id = child.call_id AND broken.rollout_id IS NOT DISTINCT FROM child.rollout_id
 )
 SELECT
     run_id, step, group_id, rollout_id, call_id,

@@ -207,9 +207,7 @@ mod tests {
     fn a_parsed_call_is_the_one_written_at_its_place() {
         let text = "<tool_call>{\"name\": \"a\", \"arguments\": {\"x\": 1}}</tool_call>\
                     <tool_call>{\"name\": \"web_search\", \"arguments\": {\"y\": 2}}</tool_call>";
-        let parsed = |one: &str, x: i32, other: &str, y: i32| {
-            json!({"tool_calls": [{"name": one, "arguments": {"x": x}}, {"name": other, "arguments": {"y": y}}]})
-        };
+        let parsed = |one: &str, x: i32, other: &str, y: i32| json!({"tool_calls": [{"name": one, "arguments": {"x": x}}, {"name": other, "arguments": {"y": y}}]});
         for is_whole in [true, false] {
             assert_eq!(judged(text, is_whole, &parsed("a", 1, "web_search", 2)), None);
             assert_eq!(judged(text, is_whole, &parsed("a", 2, "web_search", 1)), Some("arguments"));

@@ -17,7 +17,8 @@ const KEPT: usize = 10_000;
 /// Judges a credit that was imported without a recipe of ours.
 pub(super) async fn judge(session: &Session, derivation: &Derivation, found: &mut Vec<Found>) -> Result<()> {
     let mut rule = rule(session, &derivation.run).await?;
-    let clip = derivation.parameter(&["advantage_clip", "adv_clip", "clip_advantage", "advantage_clip_max", "max_advantage"]);
+    let clip =
+        derivation.parameter(&["advantage_clip", "adv_clip", "clip_advantage", "advantage_clip_max", "max_advantage"]);
     rule.clip = clip.filter(|clip| *clip > 0.0);
     let (mut stored, is_by_token) = stored(session, derivation).await?;
     if is_by_token {
@@ -123,7 +124,11 @@ fn cut_off(members: &[Member], stored: &[Stored], rule: &Rule, fits: &super::fit
         let (cut, kept): (Vec<&Stored>, Vec<&Stored>) = stored.iter().partition(|credit| beyond(credit));
         cut.len() >= 2 && kept.iter().filter(|credit| credit.value.is_some_and(|value| value != 0.0)).count() >= 2
     };
-    fits.perfect.iter().map(|fit| fit.config).find(|config| rule.allows(*config) && uncut(*config)).map(|config| (clip, config))
+    fits.perfect
+        .iter()
+        .map(|fit| fit.config)
+        .find(|config| rule.allows(*config) && uncut(*config))
+        .map(|config| (clip, config))
 }
 
 /// Whether members of one group have different credits.

@@ -175,7 +175,8 @@ fn unknown(derivation: &Derivation, seen: &Seen) -> (&'static str, String) {
         let remedy = format!("say the discount of credit {}; none that was tried gives its values", derivation.name);
         return ("derivations.parameters.gamma", remedy);
     }
-    let values = if seen.unvalued > 0 { ", and its calls have no values (token_signals value) to try GAE with" } else { "" };
+    let values =
+        if seen.unvalued > 0 { ", and its calls have no values (token_signals value) to try GAE with" } else { "" };
     let remedy = format!(
         "say how credit {} is made of token rewards, or give its recipe: no discounted sum that was tried gives its values{values}",
         derivation.name

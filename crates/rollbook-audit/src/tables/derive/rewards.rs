@@ -194,7 +194,8 @@ fn is_cut_off(judged: &[&Reward]) -> bool {
     let values = || judged.iter().map(|reward| reward.value);
     let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max));
     let beyond = |is: &dyn Fn(f64) -> bool| scores.iter().filter(|score| is(**score)).count();
-    let (below, above) = (beyond(&|score| score < low && !near(score, low)), beyond(&|score| score > high && !near(score, high)));
+    let (below, above) =
+        (beyond(&|score| score < low && !near(score, low)), beyond(&|score| score > high && !near(score, high)));
     low < high
         && below != 1
         && above != 1

@@ -98,14 +98,17 @@ pub(super) async fn judge(session: &Session, derivation: &Derivation, found: &mu
     let gamma = trials.iter().find(|trial| trial.join == Join::List && trial.wrong == 0).map(|trial| trial.gamma);
     let Some(gamma) = gamma.or(declared.filter(|_| is_return)) else {
         if is_return {
-            let remedy = format!("say the discount of credit {}; none that was tried gives its values", derivation.name);
+            let remedy =
+                format!("say the discount of credit {}; none that was tried gives its values", derivation.name);
             let missing = "derivations.parameters.gamma";
             found.push(Found::missing(&derivation.run, derivation.id.as_deref(), missing, remedy));
         }
         return Ok(is_return);
     };
     let why = if along_list {
-        format!("the sum follows the order of the calls, from one branch into another (gamma {gamma} gives all values so)")
+        format!(
+            "the sum follows the order of the calls, from one branch into another (gamma {gamma} gives all values so)"
+        )
     } else {
         format!("gamma is {gamma}")
     };
@@ -135,7 +138,8 @@ fn has_branches(turns: &[Turn]) -> bool {
 fn query(derivation: &Derivation) -> String {
     let run = quoted(&derivation.run);
     let upstream: Vec<String> = derivation.upstream_ids.iter().map(|id| quoted(id)).collect();
-    let of = if upstream.is_empty() { String::new() } else { format!(" AND derivation_id IN ({})", upstream.join(", ")) };
+    let of =
+        if upstream.is_empty() { String::new() } else { format!(" AND derivation_id IN ({})", upstream.join(", ")) };
     format!(
         "WITH given AS (
              SELECT rollout_id, call_id, min(value) AS value, min(quantity) AS quantity FROM credits_history
