@@ -228,3 +228,14 @@ fn a_sequence_longer_than_a_row_is_named_and_nothing_is_written() {
     build("4").ended(0);
     assert_eq!(scratch.row("lake", "SELECT count(*), max(cardinality(token_ids)) FROM samples"), [json!(1), json!(4)]);
 }
+
+#[test]
+fn a_file_that_is_not_what_its_name_says_is_wrong_input_and_no_failure_of_the_store() {
+    let scratch = Scratch::new();
+    scratch.ok(&["init", "lake"]);
+    for name in ["calls.parquet", "calls.arrow"] {
+        let folder = name.replace('.', "-");
+        scratch.write(&format!("{folder}/{name}"), "PAR1 and no more");
+        scratch.run(&["import", "tables", &folder, "--lake", "lake"]).ended(2).saying(&[name, "what its name says"]);
+    }
+}

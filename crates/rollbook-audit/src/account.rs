@@ -220,12 +220,27 @@ fn opens(build: &BuildKey, part: &str, name: &str, place: &str) -> String {
             format!("SELECT * FROM audit('token/coverage') WHERE {of_build} AND observed = 'neither'")
         }
         (_, "duplicated") => format!("SELECT * FROM audit('pack/once') WHERE {of_build}"),
-        (_, "untraced") => format!("SELECT * FROM samples WHERE {of_build} AND segments IS NULL"),
+        (_, "untraced") => untraced(build, &of_build),
         (_, excluded) => {
             let reason = excluded.strip_prefix("excluded: ").unwrap_or(excluded);
             format!("SELECT * FROM exclusions WHERE {of_build} AND coalesce(reason, 'no reason') = {}", quoted(reason))
         }
     }
+}
+
+/// A statement that selects what trains and comes from no output that the lake holds.
+fn untraced(build: &BuildKey, of_build: &str) -> String {
+    const PLACE: &str = "step, epoch, micro_batch, rank, row_index";
+    format!(
+        "SELECT {PLACE}, rollout_id, NULL AS call_id, NULL AS row_start, cardinality(token_ids) AS length FROM samples \
+         WHERE {of_build} AND segments IS NULL \
+         UNION ALL SELECT {PLACE}, rollout_id, call_id, row_start, length FROM stray_span WHERE {of_build} \
+         UNION ALL SELECT {PLACE}, span.rollout_id, span.call_id, span.row_start, span.length \
+         FROM (SELECT * FROM trained_span WHERE {of_build}) AS span \
+         LEFT ANTI JOIN (SELECT call_id, output_len FROM calls WHERE run_id = {}) AS call \
+         ON call.call_id = span.call_id AND call.output_len >= span.start + span.length",
+        quoted(&build.run_id)
+    )
 }
 
 fn text(batch: &RecordBatch, column: usize) -> Result<StringArray> {

@@ -43,6 +43,21 @@ const WORDS: [(&str, &[&str]); 9] = [
     ("credit_rule.truncated", &["keep", "mask", "number"]),
 ];
 
+/// The least that an expectation may be, where there is such a thing; ids of a list are each at least that.
+const LEAST: [(&str, i32); 11] = [
+    ("expected_group_size", 1),
+    ("expected_optimizer_steps", 1),
+    ("max_staleness", 0),
+    ("vocab_size", 1),
+    ("eos_token_ids", 0),
+    ("bos_token_id", 0),
+    ("pad_token_id", 0),
+    ("max_context_tokens", 1),
+    ("max_output_tokens", 1),
+    ("credit_rule.ddof", 0),
+    ("credit_rule.eps", 0),
+];
+
 /// One expectation that a run can declare.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Rule {
@@ -198,13 +213,28 @@ fn described(slot: &Slot) -> String {
         DataType::List(_) => "whole numbers with commas between them",
         _ => "a text",
     };
-    match words_of(slot) {
-        Some(words) => format!("one of {}", words.join(", ")),
-        None => kind.to_owned(),
+    match (words_of(slot), least_of(slot)) {
+        (Some(words), _) => format!("one of {}", words.join(", ")),
+        (None, Some(least)) if matches!(slot.kind, DataType::List(_)) => format!("{kind}, each at least {least}"),
+        (None, Some(least)) => format!("{kind}, at least {least}"),
+        (None, None) => kind.to_owned(),
     }
 }
 
+fn least_of(slot: &Slot) -> Option<i32> {
+    LEAST.iter().find(|(name, _)| *name == slot.name).map(|(_, least)| *least)
+}
+
 fn value_of(slot: &Slot, text: &str) -> Option<Value> {
+    let least = least_of(slot).map(f64::from);
+    let is_enough = |value: &Value| value.as_f64().is_none_or(|number| least.is_none_or(|least| number >= least));
+    typed_value(slot, text).filter(|value| match value {
+        Value::Array(items) => items.iter().all(is_enough),
+        value => is_enough(value),
+    })
+}
+
+fn typed_value(slot: &Slot, text: &str) -> Option<Value> {
     match &slot.kind {
         DataType::Int32 => text.parse::<i32>().ok().map(Value::from),
         DataType::Int64 => text.parse::<i64>().ok().map(Value::from),
@@ -295,6 +325,14 @@ impl Publication {
         }
         if before.as_ref() == Some(&row) || self.parsed.is_empty() {
             return Ok(None);
+        }
+        let bound = |name: &str| row.get(name).and_then(Value::as_f64);
+        if let (Some(least), Some(most)) = (bound("score_min"), bound("score_max"))
+            && least > most
+        {
+            return Err(Error::invalid(format!(
+                "score_min {least} is above score_max {most}: no score could be right"
+            )));
         }
         let revision = before.as_ref().map_or(0, |row| row.get("revision").and_then(Value::as_i64).unwrap_or(0) + 1);
         row.insert("run_id".to_owned(), self.run.clone().into());

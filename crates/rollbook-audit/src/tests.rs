@@ -292,12 +292,24 @@ async fn expectations_are_set_unset_and_explained() {
     let run_id = arrow::array::AsArray::as_string::<i32>(runs[0].column(0)).value(0).to_owned();
     assert!(rules(&before, "no such run").await.unwrap_err().to_string().contains(&run_id));
     let wrong = |name: &str, value: &str| RuleChanges { set: vec![(name.to_owned(), value.to_owned())], unset: vec![] };
+    let bounds = |least: &str, most: &str| RuleChanges {
+        set: vec![("score_min".to_owned(), least.to_owned()), ("score_max".to_owned(), most.to_owned())],
+        unset: vec![],
+    };
     for (changes, said) in [
         (wrong("max_stale", "3"), "max_staleness"),
         (wrong("max_staleness", "three"), "a whole number"),
         (wrong("objective_unit", "tokens"), "rollout"),
         (wrong("credit_rule.singleton", "some"), "number"),
         (wrong("allow_policy_mix", "yes"), "true or false"),
+        // Numbers that no run can keep.
+        (wrong("expected_group_size", "-1"), "at least 1"),
+        (wrong("expected_group_size", "0"), "at least 1"),
+        (wrong("vocab_size", "-5"), "at least 1"),
+        (wrong("max_staleness", "-1"), "at least 0"),
+        (wrong("eos_token_ids", "2,-1"), "each at least 0"),
+        (wrong("credit_rule.eps", "-1e-6"), "at least 0"),
+        (bounds("1", "0"), "above score_max"),
     ] {
         let error = set_rules(&before, &run_id, &changes).await.unwrap_err().to_string();
         assert!(error.contains(said), "{error}");

@@ -184,7 +184,7 @@ impl From<rollbook_import::Error> for Error {
         let kind = match error.kind() {
             Import::NotFound => ErrorKind::NotFound,
             Import::Unsupported => ErrorKind::Unsupported,
-            Import::Corrupt => ErrorKind::Corrupt,
+            // The lake is sound: it is the source that its owner writes again.
             Import::Unavailable => ErrorKind::Unavailable,
             _ => ErrorKind::Invalid,
         };

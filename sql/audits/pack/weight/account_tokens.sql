@@ -27,6 +27,12 @@ named AS (
         UNION ALL SELECT rollout_id FROM samples WHERE run_id = $run AND build_id = $build
         UNION ALL SELECT rollout_id FROM excused
         UNION ALL SELECT rollout_id FROM credited
+        -- Of rows that name calls alone.
+        UNION ALL
+        SELECT calls.rollout_id
+        FROM calls
+        JOIN (SELECT DISTINCT call_id FROM span WHERE rollout_id IS NULL) AS bare ON bare.call_id = calls.call_id
+        WHERE calls.run_id = $run
     )
     WHERE rollout_id IS NOT NULL
 ),
@@ -97,12 +103,14 @@ line AS (
     UNION ALL
     SELECT 4, 'duplicated', coalesce(sum(tokens), 0) FROM again
     UNION ALL
-    -- Trained, and of no call that the lake holds.
-    SELECT 5, 'untraced', greatest(given.tokens - coalesce(named.tokens, 0), 0)
+    -- Trained, and of no output that the lake holds: the rows name no call, or one that is not there, or more than it gave.
+    SELECT 5, 'untraced', greatest(given.tokens - coalesce(traced.tokens, 0), 0)
     FROM (SELECT coalesce(sum(tokens), 0) AS tokens FROM row_weights WHERE run_id = $run AND build_id = $build) AS given
     CROSS JOIN (
-        SELECT sum(span.length) AS tokens FROM span JOIN (SELECT DISTINCT call_id FROM call) AS known ON known.call_id = span.call_id
-    ) AS named
+        SELECT sum(greatest(least(span.start + span.length, output.length) - span.start, 0)) AS tokens
+        FROM span
+        JOIN (SELECT call_id, max(output_len) AS length FROM call GROUP BY call_id) AS output ON output.call_id = span.call_id
+    ) AS traced
 )
 SELECT
     'tokens' AS part, name, CAST(NULL AS INTEGER) AS epoch, CAST(NULL AS BIGINT) AS optimizer_step, CAST(NULL AS VARCHAR) AS rollout_id,
