@@ -239,3 +239,64 @@ fn a_key_that_may_only_read_audits_a_lake_on_s3() {
     let after = audit(&["--since", "last", "--format", "json"]).ended(0).json();
     assert_eq!(after["findings"], json!([]));
 }
+
+#[test]
+fn one_wrong_row_of_four_with_one_number_is_quarantined_alone() {
+    let scratch = Scratch::new();
+    let (mut rollouts, mut calls, mut samples) = (String::new(), String::new(), String::new());
+    let places = [(0, 0), (0, 1), (1, 0), (1, 1)];
+    for (at, (rank, micro_batch)) in places.into_iter().enumerate() {
+        let (rollout, call) = (format!("r{at}"), format!("c{at}"));
+        rollouts += &json!({"run_id": "run", "rollout_id": rollout, "step": 0, "group_id": rollout}).to_string();
+        calls += &json!({
+            "run_id": "run", "rollout_id": rollout, "call_id": call, "call_index": 0, "prompt_token_ids": [1],
+            "prompt_exactness": "engine", "output_token_ids": [10 + at, 2], "output_exactness": "engine",
+            "output_logprobs": [-0.11, -0.23], "logprobs_source": "engine", "policy_version": 1,
+        })
+        .to_string();
+        // On rank 1 the second micro-batch holds another token than its call gave, and the first one other positions.
+        let token = if at == 3 { 99 } else { 10 + at };
+        let positions = if at == 2 { [0, 7, 2] } else { [0, 1, 2] };
+        let segment = |start: i32, length: i32, source: &str| {
+            json!({"start": start, "length": length, "sequence_index": 0, "rollout_id": rollout, "call_id": call,
+                   "source": source, "source_start": 0, "trained": source == "output"})
+        };
+        samples += &json!({
+            "run_id": "run", "step": 0, "rollout_id": rollout, "build_id": "build", "epoch": 0, "optimizer_step": 0,
+            "micro_batch": micro_batch, "rank": rank, "row_index": 0, "token_ids": [1, token, 2],
+            "position_ids": positions, "action_mask": [false, true, true],
+            "segments": [segment(0, 1, "prompt"), segment(1, 2, "output")],
+        })
+        .to_string();
+        for lines in [&mut rollouts, &mut calls, &mut samples] {
+            lines.push('\n');
+        }
+    }
+    scratch.write("run/runs.jsonl", r#"{"run_id":"run"}"#);
+    scratch.write("run/rollouts.jsonl", &rollouts);
+    scratch.write("run/calls.jsonl", &calls);
+    scratch.write("run/samples.jsonl", &samples);
+    scratch.write(
+        "run/builds.jsonl",
+        r#"{"build_id":"build","run_id":"run","origin":"imported","objective_unit":"token"}"#,
+    );
+    scratch.ok(&["init", "lake"]);
+    scratch.ok(&["import", "tables", "run", "--lake", "lake"]);
+    let audit = ["audit", "--lake", "lake", "--check", "token/equal", "--check", "pack/position"];
+    let report = scratch.run(&[&audit[..], &["--quarantine", "--format", "json"]].concat()).ended(1).json();
+    let place = |row: &serde_json::Value| (row["rank"].clone(), row["micro_batch"].clone(), row["row_index"].clone());
+    let found = report["findings"].as_array().unwrap().iter().filter(|finding| finding["outcome"] == "violation");
+    let mut found: Vec<_> = found.map(|finding| (finding["check"].clone(), place(finding))).collect();
+    found.sort_by_key(|(check, _)| check.to_string());
+    let at = |micro_batch: i32| (json!(1), json!(micro_batch), json!(0));
+    assert_eq!(found, [(json!("pack/position"), at(0)), (json!("token/equal"), at(1))]);
+    let listed = scratch.ok(&["quarantine", "list", "--lake", "lake", "--format", "json"]).json();
+    let mut things: Vec<_> = listed["quarantine"].as_array().unwrap().iter().map(place).collect();
+    things.sort_by_key(|(_, micro_batch, _)| micro_batch.to_string());
+    assert_eq!(things, [at(0), at(1)]);
+    let words = ["export", "build", "out", "--format", "parquet", "--lake", "lake", "--accept-assumed"];
+    scratch.ok(&words);
+    let manifest = std::fs::read_to_string(scratch.path("out").join("manifest.json")).unwrap();
+    let manifest: serde_json::Value = serde_json::from_str(&manifest).unwrap();
+    assert_eq!(manifest["rows"], json!(2));
+}

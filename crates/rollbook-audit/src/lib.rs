@@ -19,6 +19,7 @@ mod quarantine;
 mod record;
 mod register;
 mod report;
+mod row_places;
 mod rules;
 mod run;
 mod shared;

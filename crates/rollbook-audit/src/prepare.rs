@@ -12,7 +12,7 @@ use crate::shared::share;
 use crate::turns::{Turns, ended};
 
 /// The columns of a finding that a check's query may return, with their types.
-pub(crate) const COLUMNS: [(&str, DataType); 16] = [
+pub(crate) const COLUMNS: [(&str, DataType); 19] = [
     ("outcome", DataType::Utf8),
     ("layer", DataType::Utf8),
     ("run_id", DataType::Utf8),
@@ -22,6 +22,9 @@ pub(crate) const COLUMNS: [(&str, DataType); 16] = [
     ("call_id", DataType::Utf8),
     ("build_id", DataType::Utf8),
     ("derivation_id", DataType::Utf8),
+    ("epoch", DataType::Int32),
+    ("micro_batch", DataType::Int32),
+    ("rank", DataType::Int32),
     ("row_index", DataType::Int32),
     ("position", DataType::Int32),
     ("position_in", DataType::Utf8),

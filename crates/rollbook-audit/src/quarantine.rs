@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! finding names      quarantined is
-//! row of a build     that row                     level sample   (its call or rollout, where several rows have its number)
+//! row of a build     that row                     level sample   (rows, where several answer to what it says)
 //! a call             that call                    level call
 //! a rollout          that rollout                 level rollout
 //! a group            every rollout of the group   level rollout
@@ -18,10 +18,10 @@ use arrow::array::{
     Array, ArrayRef, AsArray, Int32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray,
 };
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Int32Type, Int64Type};
+use arrow::datatypes::DataType;
 use futures::TryStreamExt;
 use rollbook_lake::{Intent, Lake};
-use rollbook_query::quarantine::STANDING;
+use rollbook_query::quarantine::{RowPlace, STANDING};
 use rollbook_query::{Error, Result, Session};
 use serde::Serialize;
 use uuid::Uuid;
@@ -29,6 +29,7 @@ use uuid::Uuid;
 use crate::check::Outcome;
 use crate::record::{batch, publish, table, times, write};
 use crate::report::{Finding, Report};
+use crate::row_places::RowPlaces;
 use crate::tables::quoted;
 
 /// One thing that is quarantined.
@@ -50,6 +51,12 @@ pub struct Quarantined {
     pub call_id: Option<String>,
     /// Build.
     pub build_id: Option<String>,
+    /// Epoch of the row.
+    pub epoch: Option<i32>,
+    /// Micro-batch of the row.
+    pub micro_batch: Option<i32>,
+    /// Rank of the row.
+    pub rank: Option<i32>,
     /// Row of the build.
     pub row_index: Option<i32>,
     /// Why.
@@ -59,16 +66,22 @@ pub struct Quarantined {
 }
 
 impl Quarantined {
+    /// The place of a row.
+    fn place(&self) -> RowPlace {
+        RowPlace {
+            step: self.step,
+            epoch: self.epoch,
+            micro_batch: self.micro_batch,
+            rank: self.rank,
+            row_index: self.row_index,
+        }
+    }
+
     /// What makes it the same thing.
     fn thing(&self) -> impl std::hash::Hash + Ord + use<> {
         match self.level.as_str() {
-            // Trainers number the rows of each step anew.
-            "sample" => (
-                self.level.clone(),
-                self.run_id.clone(),
-                self.build_id.clone(),
-                self.row_index.map(|row| (row, self.step)),
-            ),
+            // Trainers number the rows of each micro-batch anew.
+            "sample" => (self.level.clone(), self.run_id.clone(), self.build_id.clone(), Some(self.place())),
             "call" => (self.level.clone(), self.run_id.clone(), self.call_id.clone(), None),
             _ => (self.level.clone(), self.run_id.clone(), self.rollout_id.clone(), None),
         }
@@ -96,20 +109,22 @@ fn read(batch: &RecordBatch, found: &mut Vec<Quarantined>) -> Result<()> {
     let (ids, levels, runs, groups) = (texts("quarantine_id")?, texts("level")?, texts("run_id")?, texts("group_id")?);
     let (rollouts, calls, builds) = (texts("rollout_id")?, texts("call_id")?, texts("build_id")?);
     let (reasons, audits) = (texts("reason")?, texts("audit_id")?);
-    let steps = column("step", DataType::Int64)?.as_primitive::<Int64Type>().clone();
-    let rows = column("row_index", DataType::Int32)?.as_primitive::<Int32Type>().clone();
-    for row in 0..batch.num_rows() {
+    let places = RowPlace::of(batch)?;
+    for (row, place) in places.into_iter().enumerate() {
         let text = |texts: &StringArray| texts.is_valid(row).then(|| texts.value(row).to_owned());
         found.push(Quarantined {
             quarantine_id: text(&ids).unwrap_or_default(),
             level: text(&levels).unwrap_or_default(),
             run_id: text(&runs).unwrap_or_default(),
-            step: steps.is_valid(row).then(|| steps.value(row)),
+            step: place.step,
             group_id: text(&groups),
             rollout_id: text(&rollouts),
             call_id: text(&calls),
             build_id: text(&builds),
-            row_index: rows.is_valid(row).then(|| rows.value(row)),
+            epoch: place.epoch,
+            micro_batch: place.micro_batch,
+            rank: place.rank,
+            row_index: place.row_index,
             reason: text(&reasons),
             audit_id: text(&audits),
         });
@@ -127,8 +142,9 @@ pub async fn quarantine(session: &Session, report: &Report, least: Outcome) -> R
     let newest = Session::open(session.lake(), None, session.options().clone()).await?;
     let mut things: BTreeMap<_, Quarantined> = BTreeMap::new();
     let standing: HashSet<_> = quarantined(&newest, None).await?.iter().map(Quarantined::thing).collect();
+    let mut places = RowPlaces::default();
     for finding in report.findings.iter().filter(|finding| finding.outcome >= least) {
-        for thing in things_of(&newest, finding).await? {
+        for thing in things_of(&newest, finding, &mut places).await? {
             if !standing.contains(&thing.thing()) {
                 things.entry(thing.thing()).or_insert(thing);
             }
@@ -142,23 +158,7 @@ pub async fn quarantine(session: &Session, report: &Report, least: Outcome) -> R
     Ok(things)
 }
 
-/// Whether a finding's place is one row of the build. Trainers that number the rows of each rank or micro-batch anew have several
-/// of one number in a step: then what it names besides is quarantined, the call or the rollout.
-async fn is_one_row(session: &Session, run: &str, build: &str, row: i32, step: Option<i64>) -> Result<bool> {
-    let of_step = step.map_or_else(String::new, |step| format!(" AND step = {step}"));
-    let sql = format!(
-        "SELECT count(*) FROM (
-             SELECT DISTINCT step, micro_batch, rank FROM samples WHERE run_id = {} AND build_id = {} AND row_index = {row}{of_step}
-         )",
-        quoted(run),
-        quoted(build)
-    );
-    let counts = session.collect(&sql).await?;
-    let count = counts.first().filter(|batch| batch.num_rows() == 1);
-    Ok(count.is_some_and(|batch| batch.column(0).as_primitive::<Int64Type>().value(0) == 1))
-}
-
-async fn things_of(session: &Session, finding: &Finding) -> Result<Vec<Quarantined>> {
+async fn things_of(session: &Session, finding: &Finding, places: &mut RowPlaces) -> Result<Vec<Quarantined>> {
     let Some(run_id) = finding.run_id.clone() else {
         return Ok(Vec::new());
     };
@@ -171,16 +171,26 @@ async fn things_of(session: &Session, finding: &Finding) -> Result<Vec<Quarantin
         rollout_id: finding.rollout_id.clone(),
         call_id: finding.call_id.clone(),
         build_id: None,
+        epoch: None,
+        micro_batch: None,
+        rank: None,
         row_index: None,
         reason: Some(format!("{}: {}", finding.check, finding.message)),
         audit_id: finding.audit_id.clone(),
     };
-    if let (Some(build), Some(row)) = (&finding.build_id, finding.row_index)
-        && (is_one_row(session, &run_id, build, row, finding.step).await?
-            || (finding.call_id.is_none() && finding.rollout_id.is_none()))
-    {
-        let place = (Some(build.clone()), Some(row));
-        return Ok(vec![Quarantined { build_id: place.0, row_index: place.1, call_id: None, ..thing("sample") }]);
+    let rows = places.of(session, finding).await?;
+    if !rows.is_empty() {
+        let row = |place: RowPlace| Quarantined {
+            step: place.step,
+            build_id: finding.build_id.clone(),
+            epoch: place.epoch,
+            micro_batch: place.micro_batch,
+            rank: place.rank,
+            row_index: place.row_index,
+            call_id: None,
+            ..thing("sample")
+        };
+        return Ok(rows.into_iter().map(row).collect());
     }
     if finding.call_id.is_some() {
         return Ok(vec![thing("call")]);
@@ -256,6 +266,9 @@ fn rows(things: &[&Quarantined], lifted_at: Option<i64>, now: i64) -> Result<Rec
     let text = |value: fn(&Quarantined) -> Option<&str>| -> ArrayRef {
         Arc::new(things.iter().map(|thing| value(thing)).collect::<StringArray>())
     };
+    let int = |value: fn(&Quarantined) -> Option<i32>| -> ArrayRef {
+        Arc::new(things.iter().map(|thing| value(thing)).collect::<Int32Array>())
+    };
     let lifted = TimestampMicrosecondArray::from(vec![lifted_at; count]).with_timezone("UTC");
     batch(
         table("quarantine")?,
@@ -269,7 +282,10 @@ fn rows(things: &[&Quarantined], lifted_at: Option<i64>, now: i64) -> Result<Rec
             ("rollout_id", text(|thing| thing.rollout_id.as_deref())),
             ("call_id", text(|thing| thing.call_id.as_deref())),
             ("build_id", text(|thing| thing.build_id.as_deref())),
-            ("row_index", Arc::new(things.iter().map(|thing| thing.row_index).collect::<Int32Array>())),
+            ("epoch", int(|thing| thing.epoch)),
+            ("micro_batch", int(|thing| thing.micro_batch)),
+            ("rank", int(|thing| thing.rank)),
+            ("row_index", int(|thing| thing.row_index)),
             ("reason", text(|thing| thing.reason.as_deref())),
             ("audit_id", text(|thing| thing.audit_id.as_deref())),
             ("lifted_at", Arc::new(lifted)),

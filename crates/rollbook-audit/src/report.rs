@@ -33,6 +33,12 @@ pub struct Finding {
     pub build_id: Option<String>,
     /// Derivation that is at fault.
     pub derivation_id: Option<String>,
+    /// Epoch of the row.
+    pub epoch: Option<i32>,
+    /// Micro-batch of the row.
+    pub micro_batch: Option<i32>,
+    /// Rank of the row.
+    pub rank: Option<i32>,
     /// Row of the build.
     pub row_index: Option<i32>,
     /// First token, from 0.
@@ -55,6 +61,7 @@ impl Finding {
         (
             std::cmp::Reverse(self.outcome),
             (&self.run_id, self.step, &self.group_id, &self.rollout_id, &self.build_id),
+            (self.epoch, self.micro_batch, self.rank),
             (self.row_index, &self.call_id, &self.derivation_id, &self.position_in, self.position, self.length),
             (&self.expected, &self.observed, &self.message),
         )

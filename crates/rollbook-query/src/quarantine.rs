@@ -36,8 +36,9 @@ pub struct RowPlace {
 
 impl RowPlace {
     /// Whether a row at `other` is meant: what the quarantine does not say is any.
-    fn means(&self, other: &Self) -> bool {
-        let is = |own: Option<i32>, other: Option<i32>| own.is_none() || own == other;
+    pub fn means(&self, other: &Self) -> bool {
+        // A trainer of one epoch, rank or micro-batch need not number it: none counts as 0.
+        let is = |own: Option<i32>, other: Option<i32>| own.is_none_or(|own| own == other.unwrap_or(0));
         self.row_index == other.row_index
             && (self.step.is_none() || self.step == other.step)
             && is(self.epoch, other.epoch)
@@ -46,7 +47,11 @@ impl RowPlace {
     }
 
     /// The places of a batch's rows.
-    pub(crate) fn of(batch: &RecordBatch) -> Result<Vec<Self>> {
+    ///
+    /// # Errors
+    ///
+    /// A batch that lacks a column of the key.
+    pub fn of(batch: &RecordBatch) -> Result<Vec<Self>> {
         let numbers = |name: &str| -> Result<Vec<Option<i32>>> {
             let column =
                 batch.column_by_name(name).ok_or_else(|| Error::corrupt(format!("the scan lost column {name}")))?;

@@ -473,6 +473,9 @@ pub mod findings {
     pub const CALL_ID: &str = "call_id";
     pub const BUILD_ID: &str = "build_id";
     pub const DERIVATION_ID: &str = "derivation_id";
+    pub const EPOCH: &str = "epoch";
+    pub const MICRO_BATCH: &str = "micro_batch";
+    pub const RANK: &str = "rank";
     pub const ROW_INDEX: &str = "row_index";
     pub const POSITION: &str = "position";
     pub const POSITION_IN: &str = "position_in";

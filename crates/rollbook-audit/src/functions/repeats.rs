@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, Int32Array, Int32Builder, StringArray, StringBuilder};
+use datafusion::arrow::array::{Array, ArrayRef, StringBuilder};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::Result;
 use datafusion::logical_expr::ScalarUDF;
@@ -21,7 +21,7 @@ fn repeat_fields() -> [(&'static str, DataType); 5] {
         ("position", DataType::Int32),
         ("length", DataType::Int32),
         ("times", DataType::Int32),
-        ("row_index", DataType::Int32),
+        ("last", DataType::Int32),
         ("places", DataType::Utf8),
     ]
 }
@@ -33,7 +33,7 @@ pub(super) fn repeated_spans() -> ScalarUDF {
         let lists = lists(arrays, 0)?;
         let mut counts = Vec::with_capacity(rows);
         let (mut positions, mut lengths, mut times) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut indexes, mut places) = (Int32Builder::new(), StringBuilder::new());
+        let (mut last, mut places) = (Vec::new(), StringBuilder::new());
         for row in 0..rows {
             let found = match item(lists, row) {
                 Some(items) => repeats(&read(&items)?),
@@ -44,7 +44,7 @@ pub(super) fn repeated_spans() -> ScalarUDF {
                 positions.push(int(repeat.start));
                 lengths.push(int(repeat.end - repeat.start));
                 times.push(int(repeat.uses.len()));
-                indexes.append_option(repeat.uses.last().and_then(|used| used.row_index));
+                last.push(int(repeat.uses.last().map_or(0, |used| used.number)));
                 places.append_value(named(&repeat.uses));
             }
         }
@@ -52,17 +52,18 @@ pub(super) fn repeated_spans() -> ScalarUDF {
             column(positions),
             column(lengths),
             column(times),
-            Arc::new(indexes.finish()) as ArrayRef,
-            Arc::new(places.finish()),
+            column(last),
+            Arc::new(places.finish()) as ArrayRef,
         ];
         list_of_structs(counts, fields(&repeat_fields()), columns)
     })
 }
 
 /// One use of output tokens by a row.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Use {
-    row_index: Option<i32>,
+    /// Its place among the uses, from 1 as SQL counts.
+    number: usize,
     place: String,
     start: usize,
     end: usize,
@@ -77,20 +78,19 @@ struct Repeat {
 fn read(items: &ArrayRef) -> Result<Vec<Use>> {
     let items = structs(items)?;
     let (starts, lengths) = (int_field(items, "start")?, int_field(items, "length")?);
-    let (rows, places): (Int32Array, StringArray) = (int_field(items, "row_index")?, text_field(items, "place")?);
+    let places = text_field(items, "place")?;
     let mut uses = Vec::with_capacity(items.len());
     for at in 0..items.len() {
         let (Some(start), Some(length)) = (index(&starts, at), index(&lengths, at)) else {
             continue;
         };
         uses.push(Use {
-            row_index: rows.is_valid(at).then(|| rows.value(at)),
+            number: at + 1,
             place: if places.is_valid(at) { places.value(at).to_owned() } else { String::new() },
             start,
             end: start + length,
         });
     }
-    uses.sort();
     Ok(uses)
 }
 
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     fn used(place: &str, start: usize, end: usize) -> Use {
-        Use { row_index: None, place: place.to_owned(), start, end }
+        Use { number: 1, place: place.to_owned(), start, end }
     }
 
     #[test]

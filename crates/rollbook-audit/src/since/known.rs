@@ -12,7 +12,7 @@ use rollbook_query::{Result, Session};
 use crate::report::{Count, Finding};
 
 /// The columns of a finding that make it the same one.
-const COLUMNS: [&str; 16] = [
+const COLUMNS: [&str; 19] = [
     "\"check\"",
     "outcome",
     "run_id",
@@ -22,6 +22,9 @@ const COLUMNS: [&str; 16] = [
     "call_id",
     "build_id",
     "derivation_id",
+    "epoch",
+    "micro_batch",
+    "rank",
     "row_index",
     "position",
     "position_in",
@@ -82,6 +85,9 @@ fn texts(finding: &Finding) -> Vec<Option<String>> {
         finding.call_id.clone(),
         finding.build_id.clone(),
         finding.derivation_id.clone(),
+        number(finding.epoch),
+        number(finding.micro_batch),
+        number(finding.rank),
         number(finding.row_index),
         number(finding.position),
         finding.position_in.clone(),

@@ -1,10 +1,13 @@
 //! Trainer rows that digests accuse, read with their tokens: what `rows` and `outputs` look at more closely.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use arrow::array::{Array, AsArray, BooleanArray, Float32Array, ListArray, RecordBatch};
+use arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, Float32Array, Int32Array, Int64Array, ListArray, RecordBatch,
+};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Float32Type};
+use arrow::datatypes::{DataType, Field, Float32Type};
 use datafusion::execution::SendableRecordBatchStream;
 use futures::stream::Fuse;
 use futures::{StreamExt, TryStreamExt};
@@ -45,10 +48,62 @@ pub(super) struct Place<'a> {
     pub(super) build: Option<&'a str>,
 }
 
+/// Where a row stands in its build.
+#[derive(Clone, Copy)]
+pub(super) struct RowKey {
+    pub(super) step: Option<i64>,
+    pub(super) epoch: Option<i32>,
+    pub(super) micro_batch: Option<i32>,
+    pub(super) rank: Option<i32>,
+    pub(super) index: Option<i32>,
+}
+
+impl RowKey {
+    /// The columns that hold a key in what is made here.
+    pub(super) fn fields() -> Vec<Field> {
+        let number = |name: &str| Field::new(name, DataType::Int32, true);
+        vec![
+            Field::new("step", DataType::Int64, true),
+            number("epoch"),
+            number("micro_batch"),
+            number("rank"),
+            number("row_index"),
+        ]
+    }
+
+    /// Keys as those columns.
+    pub(super) fn columns(keys: &[Self]) -> Vec<ArrayRef> {
+        let number =
+            |value: fn(&Self) -> Option<i32>| -> ArrayRef { Arc::new(keys.iter().map(value).collect::<Int32Array>()) };
+        vec![
+            Arc::new(keys.iter().map(|key| key.step).collect::<Int64Array>()),
+            number(|key| key.epoch),
+            number(|key| key.micro_batch),
+            number(|key| key.rank),
+            number(|key| key.index),
+        ]
+    }
+
+    fn read(batch: &RecordBatch) -> Result<Vec<Self>> {
+        let steps = longs(batch, "step")?;
+        let numbers = ["epoch", "micro_batch", "rank", "row_index"];
+        let [epochs, batches, ranks, indexes] = numbers.map(|name| integers(batch, name));
+        let (epochs, batches, ranks, indexes) = (epochs?, batches?, ranks?, indexes?);
+        let at = |numbers: &Int32Array, row: usize| numbers.is_valid(row).then(|| numbers.value(row));
+        let key = |row| Self {
+            step: steps.is_valid(row).then(|| steps.value(row)),
+            epoch: at(&epochs, row),
+            micro_batch: at(&batches, row),
+            rank: at(&ranks, row),
+            index: at(&indexes, row),
+        };
+        Ok((0..batch.num_rows()).map(key).collect())
+    }
+}
+
 /// A row that holds an accused call.
 pub(super) struct Held {
-    pub(super) step: Option<i64>,
-    pub(super) index: Option<i32>,
+    pub(super) key: RowKey,
     pub(super) tokens: Vec<i32>,
     /// Where they were asked for, and are as many as the tokens.
     pub(super) logprobs: Option<Float32Array>,
@@ -58,7 +113,7 @@ pub(super) struct Held {
 impl Held {
     /// Whether a call of the row is accused.
     pub(super) fn is_accused(&self, accused: &ByRow, call: &str) -> bool {
-        accused.get(&self.index).is_some_and(|calls| calls.contains(call))
+        accused.get(&self.key.index).is_some_and(|calls| calls.contains(call))
     }
 }
 
@@ -80,7 +135,7 @@ impl<'a> AccusedRows<'a> {
         let (mut held, mut tokens) = (Vec::new(), 0);
         while tokens <= HELD {
             let Some(batch) = self.stream.try_next().await? else { break };
-            for row in read(&batch)?.into_iter().filter(|row| self.accused.contains_key(&row.index)) {
+            for row in read(&batch)?.into_iter().filter(|row| self.accused.contains_key(&row.key.index)) {
                 tokens += row.tokens.len();
                 held.push(row);
             }
@@ -103,7 +158,7 @@ fn scan(place: &Place<'_>, accused: &ByRow, with_logprobs: bool) -> String {
         places.push("row_index IS NULL".to_owned());
     }
     format!(
-        "SELECT step, row_index, token_ids, {}segments, row_mask(action_mask, mask_convention) AS action_mask \
+        "SELECT step, epoch, micro_batch, rank, row_index, token_ids, {}segments, row_mask(action_mask, mask_convention) AS action_mask \
          FROM samples WHERE run_id = {} AND {build} AND ({}) AND segments IS NOT NULL AND token_ids IS NOT NULL \
          AND NOT coalesce(is_pad, false)",
         if with_logprobs { "logprobs, " } else { "" },
@@ -113,13 +168,13 @@ fn scan(place: &Place<'_>, accused: &ByRow, with_logprobs: bool) -> String {
 }
 
 fn read(batch: &RecordBatch) -> Result<Vec<Held>> {
-    let (steps, indexes) = (longs(batch, "step")?, integers(batch, "row_index")?);
+    let keys = RowKey::read(batch)?;
     let (tokens, segments) = (list(batch, "token_ids")?, list(batch, "segments")?);
     let logprobs = batch.column_by_name("logprobs").map(|_| list(batch, "logprobs")).transpose()?;
     let masks = column(batch, "action_mask")?;
     let masks = masks.as_list_opt::<i32>().ok_or_else(|| Error::corrupt("action_mask holds no lists"))?;
     let mut rows = Vec::with_capacity(batch.num_rows());
-    for row in 0..batch.num_rows() {
+    for (row, key) in keys.into_iter().enumerate() {
         let mask: Option<BooleanArray> = if masks.is_valid(row) {
             Some(cast(&masks.value(row), &DataType::Boolean)?.as_boolean().clone())
         } else {
@@ -130,13 +185,7 @@ fn read(batch: &RecordBatch) -> Result<Vec<Held>> {
             Some(lists) => floats(lists, row)?.filter(|logprobs| logprobs.len() == tokens.len()),
             None => None,
         };
-        rows.push(Held {
-            step: steps.is_valid(row).then(|| steps.value(row)),
-            index: indexes.is_valid(row).then(|| indexes.value(row)),
-            logprobs,
-            tokens,
-            row: Row::read(&segments.value(row), mask)?,
-        });
+        rows.push(Held { key, logprobs, tokens, row: Row::read(&segments.value(row), mask)? });
     }
     Ok(rows)
 }

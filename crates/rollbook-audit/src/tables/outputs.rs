@@ -16,13 +16,13 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, BooleanArray, Float32Array, Int32Array, Int64Array, RecordBatch, StringArray};
+use arrow::array::{Array, ArrayRef, BooleanArray, Float32Array, Int32Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
 use rollbook_query::Result;
 
-use super::accused::{AccusedRows, ByRow, Held, NAMED, Place, accused, floats};
+use super::accused::{AccusedRows, ByRow, Held, NAMED, Place, RowKey, accused, floats};
 use super::compare::{Difference, Expected, Token, Trained, differences};
 use super::tokens::{ids, list, text};
 use super::{Origin, quoted};
@@ -30,20 +30,20 @@ use crate::functions::{CallUse, int, uses_of};
 
 pub(super) fn schema() -> SchemaRef {
     let field = |name: &str, kind: DataType| Field::new(name, kind, true);
-    Arc::new(Schema::new(vec![
+    let mut fields = RowKey::fields();
+    fields.extend([
         field("run_id", DataType::Utf8),
-        field("step", DataType::Int64),
         field("rollout_id", DataType::Utf8),
         field("call_id", DataType::Utf8),
         field("build_id", DataType::Utf8),
-        field("row_index", DataType::Int32),
         field("kind", DataType::Utf8),
         field("position", DataType::Int32),
         field("length", DataType::Int32),
         field("is_whole", DataType::Boolean),
         field("expected", DataType::Utf8),
         field("observed", DataType::Utf8),
-    ]))
+    ]);
+    Arc::new(Schema::new(fields))
 }
 
 /// Compares, given the rows of `row_output_suspect`.
@@ -68,8 +68,7 @@ pub(super) fn faults(origin: Origin, read: Vec<Vec<RecordBatch>>) -> BoxFuture<'
 struct Fault {
     run: String,
     build: Option<String>,
-    step: Option<i64>,
-    index: Option<i32>,
+    key: RowKey,
     rollout: Option<String>,
     call: String,
     difference: Difference,
@@ -114,8 +113,7 @@ async fn judge(place: &Place<'_>, held: &[Held], accused: &ByRow, found: &mut Ve
             found.push(Fault {
                 run: place.run.to_owned(),
                 build: place.build.map(str::to_owned),
-                step: held.step,
-                index: held.index,
+                key: held.key,
                 rollout: used.rollout.clone(),
                 call: used.call.clone(),
                 difference,
@@ -182,21 +180,20 @@ fn rows(found: &[Fault]) -> Result<RecordBatch> {
         |value: fn(&Fault) -> Option<&str>| -> ArrayRef { Arc::new(found.iter().map(value).collect::<StringArray>()) };
     let number =
         |value: fn(&Fault) -> Option<i32>| -> ArrayRef { Arc::new(found.iter().map(value).collect::<Int32Array>()) };
-    let steps: Int64Array = found.iter().map(|found| found.step).collect();
+    let keys: Vec<RowKey> = found.iter().map(|found| found.key).collect();
     let whole: BooleanArray = found.iter().map(|found| Some(found.difference.is_whole)).collect();
-    let columns = vec![
+    let mut columns = RowKey::columns(&keys);
+    columns.extend([
         text(|found| Some(&found.run)),
-        Arc::new(steps),
         text(|found| found.rollout.as_deref()),
         text(|found| Some(&found.call)),
         text(|found| found.build.as_deref()),
-        number(|found| found.index),
         text(|found| Some(found.difference.kind)),
         number(|found| Some(int(found.difference.position))),
         number(|found| Some(int(found.difference.length))),
         Arc::new(whole),
         text(|found| Some(&found.difference.expected)),
         text(|found| Some(&found.difference.observed)),
-    ];
+    ]);
     Ok(RecordBatch::try_new(schema(), columns)?)
 }

@@ -9,28 +9,22 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray};
+use arrow::array::{ArrayRef, Int32Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use rollbook_query::Result;
 
 use super::Origin;
-use super::accused::{AccusedRows, ByRow, Held, NAMED, Place, accused};
+use super::accused::{AccusedRows, ByRow, Held, NAMED, Place, RowKey, accused};
 use super::tokens::{CallKey, CallTokens, tokens_of};
 use crate::functions::{CallUse, int, uses_of};
 
 pub(super) fn schema() -> SchemaRef {
-    Arc::new(Schema::new(vec![
-        Field::new("run_id", DataType::Utf8, true),
-        Field::new("step", DataType::Int64, true),
-        Field::new("rollout_id", DataType::Utf8, true),
-        Field::new("call_id", DataType::Utf8, true),
-        Field::new("build_id", DataType::Utf8, true),
-        Field::new("row_index", DataType::Int32, true),
-        Field::new("position", DataType::Int32, true),
-        Field::new("trained_at", DataType::Int32, true),
-    ]))
+    let mut fields = RowKey::fields();
+    fields.extend(["run_id", "rollout_id", "call_id", "build_id"].map(|name| Field::new(name, DataType::Utf8, true)));
+    fields.extend(["position", "trained_at"].map(|name| Field::new(name, DataType::Int32, true)));
+    Arc::new(Schema::new(fields))
 }
 
 /// Looks up the places, given the rows of `row_prefix_suspect`.
@@ -53,11 +47,10 @@ pub(super) fn breaks(origin: Origin, read: Vec<Vec<RecordBatch>>) -> BoxFuture<'
 
 struct Break {
     run: String,
-    step: Option<i64>,
+    key: RowKey,
     rollout: Option<String>,
     call: String,
     build: Option<String>,
-    index: Option<i32>,
     position: usize,
     trained_at: usize,
 }
@@ -93,11 +86,10 @@ async fn judge(place: &Place<'_>, held: &[Held], accused: &ByRow, found: &mut Ve
             if let Some((position, trained_at)) = first_break(&held.tokens, &pieces.places(), used, call) {
                 found.push(Break {
                     run: run.to_owned(),
-                    step: held.step,
+                    key: held.key,
                     rollout: used.rollout.clone(),
                     call: used.call.clone(),
                     build: build.map(str::to_owned),
-                    index: held.index,
                     position,
                     trained_at,
                 });
@@ -131,16 +123,15 @@ fn rows(found: &[Break]) -> Result<RecordBatch> {
         |value: fn(&Break) -> Option<&str>| -> ArrayRef { Arc::new(found.iter().map(value).collect::<StringArray>()) };
     let number =
         |value: fn(&Break) -> Option<i32>| -> ArrayRef { Arc::new(found.iter().map(value).collect::<Int32Array>()) };
-    let steps: Int64Array = found.iter().map(|found| found.step).collect();
-    let columns = vec![
+    let keys: Vec<RowKey> = found.iter().map(|found| found.key).collect();
+    let mut columns = RowKey::columns(&keys);
+    columns.extend([
         text(|found| Some(&found.run)),
-        Arc::new(steps),
         text(|found| found.rollout.as_deref()),
         text(|found| Some(&found.call)),
         text(|found| found.build.as_deref()),
-        number(|found| found.index),
         number(|found| Some(int(found.position))),
         number(|found| Some(int(found.trained_at))),
-    ];
+    ]);
     Ok(RecordBatch::try_new(schema(), columns)?)
 }

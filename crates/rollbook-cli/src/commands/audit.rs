@@ -224,6 +224,9 @@ fn place(finding: &Finding) -> String {
         finding.group_id.clone(),
         finding.rollout_id.clone(),
         finding.build_id.clone(),
+        finding.row_index.and(finding.epoch.filter(|epoch| *epoch > 0)).map(|epoch| format!("epoch {epoch}")),
+        finding.row_index.and(finding.rank.filter(|rank| *rank > 0)).map(|rank| format!("rank {rank}")),
+        finding.row_index.and(finding.micro_batch).map(|batch| format!("micro-batch {batch}")),
         finding.row_index.map(|row| format!("row {row}")),
         finding.call_id.clone(),
     ]

@@ -75,11 +75,7 @@ fn show(things: &[Quarantined], format: TextFormat, none: &str) -> Result<()> {
         .iter()
         .map(|thing| {
             let name = match thing.level.as_str() {
-                "sample" => format!(
-                    "{} row {}",
-                    thing.build_id.as_deref().unwrap_or("?"),
-                    thing.row_index.map_or_else(|| "?".to_owned(), |row| row.to_string())
-                ),
+                "sample" => row_name(thing),
                 "call" => thing.call_id.clone().unwrap_or_default(),
                 _ => thing.rollout_id.clone().unwrap_or_default(),
             };
@@ -89,4 +85,17 @@ fn show(things: &[Quarantined], format: TextFormat, none: &str) -> Result<()> {
         })
         .collect();
     line(&small_table(&["id", "run", "level", "what", "why"], &rows))
+}
+
+/// A row by its build and its place in it.
+fn row_name(thing: &Quarantined) -> String {
+    let parts = [
+        Some(thing.build_id.clone().unwrap_or_else(|| "?".to_owned())),
+        thing.step.map(|step| format!("step {step}")),
+        thing.epoch.filter(|epoch| *epoch > 0).map(|epoch| format!("epoch {epoch}")),
+        thing.rank.filter(|rank| *rank > 0).map(|rank| format!("rank {rank}")),
+        thing.micro_batch.map(|batch| format!("micro-batch {batch}")),
+        thing.row_index.map(|row| format!("row {row}")),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }

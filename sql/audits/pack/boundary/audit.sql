@@ -18,7 +18,7 @@
 --   FROM samples WHERE action_mask IS NULL AND segments IS NULL AND NOT coalesce(is_pad, false) GROUP BY run_id, build_id
 WITH faults AS (
     SELECT
-        run_id, step, group_id, rollout_id, build_id, row_index,
+        run_id, step, group_id, rollout_id, build_id, epoch, micro_batch, rank, row_index,
         unnest(border_faults(segments, position_ids, row_mask(action_mask, mask_convention))) AS fault
     FROM samples
     WHERE (segments IS NOT NULL OR (position_ids IS NOT NULL AND action_mask IS NOT NULL)) AND NOT coalesce(is_pad, false)
@@ -26,7 +26,7 @@ WITH faults AS (
 -- What a kernel carries over a border stands in no column; the logprobs that the trainer computed show it.
 sequence AS (
     SELECT
-        run_id, step, group_id, rollout_id, build_id, row_index,
+        run_id, step, group_id, rollout_id, build_id, epoch, micro_batch, rank, row_index,
         unnest(sequence_drifts(segments, row_mask(action_mask, mask_convention), logprobs, trainer_logprobs)) AS drift
     FROM samples
     WHERE segments IS NOT NULL AND logprobs IS NOT NULL AND trainer_logprobs IS NOT NULL AND NOT coalesce(is_pad, false)
@@ -41,7 +41,8 @@ carried AS (
         AND min(drift['apart']) FILTER (WHERE drift['place'] > 0) > 0.1
 )
 SELECT
-    run_id, step, group_id, coalesce(fault['rollout_id'], rollout_id) AS rollout_id, fault['call_id'] AS call_id, build_id, row_index,
+    run_id, step, group_id, coalesce(fault['rollout_id'], rollout_id) AS rollout_id, fault['call_id'] AS call_id, build_id,
+    epoch, micro_batch, rank, row_index,
     fault['position'] AS position,
     'row' AS position_in,
     fault['length'] AS length,
@@ -52,7 +53,7 @@ FROM faults
 UNION ALL
 SELECT
     sequence.run_id, sequence.step, sequence.group_id, coalesce(sequence.drift['rollout_id'], sequence.rollout_id), sequence.drift['call_id'],
-    sequence.build_id, sequence.row_index, sequence.drift['position'], 'row', sequence.drift['length'],
+    sequence.build_id, sequence.epoch, sequence.micro_batch, sequence.rank, sequence.row_index, sequence.drift['position'], 'row', sequence.drift['length'],
     concat('logprobs within ', round(carried.first_apart, 6), ' of the sampler''s, as in first sequences'),
     CAST(round(sequence.drift['apart'], 6) AS VARCHAR),
     concat('the trainer''s logprobs of the sequence from row token ', sequence.drift['position'], ' on lie ',

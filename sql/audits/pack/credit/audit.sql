@@ -77,7 +77,7 @@ of_call AS (
 ),
 faults AS (
     SELECT
-        run.run_id, run.step, run.build_id, run.row_index, run.rollout_id, run.call_id,
+        run.run_id, run.step, run.build_id, run.epoch, run.micro_batch, run.rank, run.row_index, run.rollout_id, run.call_id,
         unnest(credit_faults(
             run.advantages, run.row_start, run.start, coalesce(of_call.value, of_rollout.value), of_call.token_values,
             coalesce(build.advantage_scale, 1.0)
@@ -96,7 +96,7 @@ faults AS (
         AND (judged.is_named OR of_rollout.rollout_id IS NOT NULL OR of_call.call_id IS NOT NULL)
 )
 SELECT
-    run_id, step, rollout_id, call_id, build_id, row_index,
+    run_id, step, rollout_id, call_id, build_id, epoch, micro_batch, rank, row_index,
     fault['position'] AS position,
     'row' AS position_in,
     fault['length'] AS length,

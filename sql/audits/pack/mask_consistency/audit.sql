@@ -20,13 +20,14 @@
 --   GROUP BY run_id, build_id
 WITH faults AS (
     SELECT
-        run_id, step, group_id, rollout_id, build_id, row_index,
+        run_id, step, group_id, rollout_id, build_id, epoch, micro_batch, rank, row_index,
         unnest(mask_faults(segments, row_mask(action_mask, mask_convention), loss_weights, advantages)) AS fault
     FROM samples
     WHERE (action_mask IS NOT NULL OR segments IS NOT NULL) AND NOT coalesce(is_pad, false)
 )
 SELECT
-    run_id, step, group_id, coalesce(fault['rollout_id'], rollout_id) AS rollout_id, fault['call_id'] AS call_id, build_id, row_index,
+    run_id, step, group_id, coalesce(fault['rollout_id'], rollout_id) AS rollout_id, fault['call_id'] AS call_id, build_id,
+    epoch, micro_batch, rank, row_index,
     fault['position'] AS position,
     'row' AS position_in,
     fault['length'] AS length,

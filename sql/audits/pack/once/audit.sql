@@ -1,7 +1,7 @@
 -- @question Does every sampled token train at most once an epoch?
 -- @layer sample
 -- @severity error
--- @version 1
+-- @version 2
 -- @outcome violation
 -- @scope build
 -- @needs samples.segments, samples.epoch
@@ -32,15 +32,15 @@ used AS (
     SELECT
         span.run_id, span.build_id, overlap.epoch, span.call_id,
         min(span.rollout_id) AS rollout_id,
-        min(span.step) AS step,
         array_agg(named_struct(
-            'start', span.start, 'length', span.length, 'row_index', span.row_index,
+            'start', span.start, 'length', span.length,
+            'step', span.step, 'micro_batch', span.micro_batch, 'rank', span.rank, 'row_index', span.row_index,
             'place', concat_ws(', ',
                 concat('step ', coalesce(span.optimizer_step, span.step)),
                 'micro-batch ' || CAST(span.micro_batch AS VARCHAR),
                 'rank ' || CAST(span.rank AS VARCHAR),
                 concat('row ', span.row_index, ' from token ', span.row_start))
-        ) ORDER BY span.start) AS uses
+        ) ORDER BY span.step, span.optimizer_step, span.rank, span.micro_batch, span.row_index, span.start) AS uses
     FROM trained_span AS span
     JOIN overlap
         ON overlap.run_id = span.run_id AND overlap.build_id IS NOT DISTINCT FROM span.build_id
@@ -48,12 +48,14 @@ used AS (
     GROUP BY span.run_id, span.build_id, overlap.epoch, span.call_id
 ),
 repeated AS (
-    SELECT run_id, step, build_id, epoch, rollout_id, call_id, unnest(repeated_spans(uses)) AS span
-    FROM used
+    SELECT *, uses[span['last']] AS last
+    FROM (SELECT run_id, build_id, epoch, rollout_id, call_id, uses, unnest(repeated_spans(uses)) AS span FROM used)
 )
 SELECT
-    run_id, step, rollout_id, call_id, build_id,
-    span['row_index'] AS row_index,
+    run_id, last['step'] AS step, rollout_id, call_id, build_id, epoch,
+    last['micro_batch'] AS micro_batch,
+    last['rank'] AS rank,
+    last['row_index'] AS row_index,
     span['position'] AS position,
     'output' AS position_in,
     span['length'] AS length,

@@ -14,7 +14,7 @@
 --   WHERE is_pad AND action_mask IS NULL AND loss_weights IS NULL AND segments IS NULL GROUP BY run_id, build_id
 WITH padding AS (
     SELECT
-        run_id, step, group_id, rollout_id, build_id, row_index,
+        run_id, step, group_id, rollout_id, build_id, epoch, micro_batch, rank, row_index,
         -- Of all segments together, so that a row without any is looked at as well.
         span_weights(
             coalesce(
@@ -30,21 +30,21 @@ WITH padding AS (
 ),
 weighed AS (
     SELECT
-        run_id, step, group_id, rollout_id, build_id, row_index,
+        run_id, step, group_id, rollout_id, build_id, epoch, micro_batch, rank, row_index,
         sum(share['tokens']) AS tokens, sum(abs(share['weight'])) AS weight
-    FROM (SELECT run_id, step, group_id, rollout_id, build_id, row_index, unnest(shares) AS share FROM padding)
-    GROUP BY run_id, step, group_id, rollout_id, build_id, row_index
+    FROM (SELECT run_id, step, group_id, rollout_id, build_id, epoch, micro_batch, rank, row_index, unnest(shares) AS share FROM padding)
+    GROUP BY run_id, step, group_id, rollout_id, build_id, epoch, micro_batch, rank, row_index
 ),
 -- Rows that hold nothing but padding, by their own segments.
 unmarked AS (
-    SELECT run_id, step, build_id, micro_batch, rank, row_index
+    SELECT run_id, step, build_id, epoch, micro_batch, rank, row_index
     FROM row_segment
     WHERE NOT is_pad AND length > 0 AND row_index IS NOT NULL
     GROUP BY run_id, step, build_id, epoch, optimizer_step, micro_batch, rank, row_index
     HAVING bool_and(coalesce(source, '') = 'pad')
 )
 SELECT
-    run_id, step, group_id, rollout_id, build_id, row_index,
+    run_id, step, group_id, rollout_id, build_id, epoch, micro_batch, rank, row_index,
     '0 trained tokens' AS expected,
     concat(tokens, ' trained tokens') AS observed,
     CASE
@@ -56,6 +56,6 @@ FROM weighed
 WHERE tokens > 0 OR weight <> 0
 UNION ALL
 SELECT
-    run_id, step, NULL, NULL, build_id, row_index, 'is_pad', 'not marked',
+    run_id, step, NULL, NULL, build_id, epoch, micro_batch, rank, row_index, 'is_pad', 'not marked',
     concat('row ', row_index, ' holds nothing but padding and is not marked is_pad: it counts as a row')
 FROM unmarked

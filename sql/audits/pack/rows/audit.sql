@@ -1,7 +1,7 @@
 -- @question Does a build have as many rows and sequences as its rollouts need, each once?
 -- @layer sample
 -- @severity warning
--- @version 1
+-- @version 2
 -- @outcome violation
 -- @scope build
 -- @needs samples.segments, calls.agent_id, calls.parent_call_id, calls.break_reason, samples.row_index
@@ -26,7 +26,10 @@
 --   WHERE own.build_id IS NULL
 --   GROUP BY span.run_id, span.build_id
 WITH sequence AS (
-    SELECT run_id, build_id, epoch, rollout_id, count(*) AS sequences, min(row_index) AS row_index, min(step) AS step
+    SELECT
+        run_id, build_id, epoch, rollout_id, count(*) AS sequences,
+        first_value(named_struct('step', step, 'epoch', epoch, 'micro_batch', micro_batch, 'rank', rank, 'row_index', row_index)
+            ORDER BY step, optimizer_step, rank, micro_batch, row_index) AS place
     FROM (
         SELECT DISTINCT
             run_id, build_id, coalesce(epoch, 0) AS epoch, step, optimizer_step, micro_batch, rank, row_index, sequence_index, rollout_id
@@ -37,7 +40,7 @@ WITH sequence AS (
 ),
 -- Only a rollout of several sequences can have too many.
 several AS (
-    SELECT run_id, build_id, rollout_id, max(sequences) AS sequences, min(row_index) AS row_index, min(step) AS step
+    SELECT run_id, build_id, rollout_id, max(sequences) AS sequences, first_value(place ORDER BY epoch) AS place
     FROM sequence
     WHERE sequences > 1
     GROUP BY run_id, build_id, rollout_id
@@ -90,10 +93,13 @@ lineage AS (
 ),
 -- Rows that name no calls, and hold the same tokens of the same rollout once more.
 copied AS (
-    SELECT run_id, build_id, rollout_id, min(step) AS step, max(row_index) AS row_index, count(*) AS copies
+    SELECT
+        run_id, build_id, rollout_id, count(*) AS copies,
+        first_value(named_struct('step', step, 'epoch', epoch, 'micro_batch', micro_batch, 'rank', rank, 'row_index', row_index)
+            ORDER BY step DESC, rank DESC, micro_batch DESC, row_index DESC) AS place
     FROM (
         SELECT
-            run_id, build_id, coalesce(epoch, 0) AS epoch, step, rollout_id, row_index, token_digest(token_ids) AS tokens,
+            run_id, build_id, coalesce(epoch, 0) AS epoch, step, micro_batch, rank, row_index, rollout_id, token_digest(token_ids) AS tokens,
             logprob_digest(logprobs) AS logprobs
         FROM samples
         WHERE segments IS NULL AND token_ids IS NOT NULL AND NOT coalesce(is_pad, false)
@@ -110,7 +116,8 @@ doubled AS (
     HAVING count(*) > 1
 )
 SELECT
-    several.run_id, several.step, several.rollout_id, several.build_id, several.row_index,
+    several.run_id, several.place['step'] AS step, several.rollout_id, several.build_id, several.place['epoch'] AS epoch,
+    several.place['micro_batch'] AS micro_batch, several.place['rank'] AS rank, several.place['row_index'] AS row_index,
     CAST(lineage.lineages AS VARCHAR) AS expected, CAST(several.sequences AS VARCHAR) AS observed,
     concat('rollout ', several.rollout_id, ' became ', several.sequences, ' sequences where its calls are ', lineage.lineages,
         ' chain', CASE WHEN lineage.lineages = 1 THEN '' ELSE 's' END) AS message
@@ -121,11 +128,13 @@ JOIN lineage
 WHERE several.sequences > lineage.lineages AND lineage.has_agents
 UNION ALL
 SELECT
-    run_id, step, rollout_id, build_id, row_index, '1', CAST(copies AS VARCHAR),
-    concat(copies, ' rows that name no calls hold the same tokens and logprobs; the last of them is row ', coalesce(CAST(row_index AS VARCHAR), '?'))
+    run_id, place['step'], rollout_id, build_id, place['epoch'], place['micro_batch'], place['rank'], place['row_index'],
+    '1', CAST(copies AS VARCHAR),
+    concat(copies, ' rows that name no calls hold the same tokens and logprobs; the last of them is row ',
+        coalesce(CAST(place['row_index'] AS VARCHAR), '?'))
 FROM copied
 UNION ALL
 SELECT
-    run_id, step, NULL, build_id, row_index, '1', CAST(copies AS VARCHAR),
+    run_id, step, NULL, build_id, epoch, micro_batch, rank, row_index, '1', CAST(copies AS VARCHAR),
     concat(copies, ' rows have the place row ', row_index, ', micro-batch ', micro_batch, ', rank ', rank, ' of step ', step)
 FROM doubled

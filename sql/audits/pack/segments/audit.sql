@@ -14,13 +14,14 @@
 --   FROM samples WHERE segments IS NULL AND NOT coalesce(is_pad, false) GROUP BY run_id, build_id
 WITH faults AS (
     SELECT
-        run_id, step, group_id, rollout_id, build_id, row_index,
+        run_id, step, group_id, rollout_id, build_id, epoch, micro_batch, rank, row_index,
         unnest(tiling_faults(segments, coalesce(cardinality(token_ids), cardinality(action_mask)), cu_seqlens)) AS fault
     FROM samples
     WHERE segments IS NOT NULL
 )
 SELECT
-    run_id, step, group_id, coalesce(fault['rollout_id'], rollout_id) AS rollout_id, fault['call_id'] AS call_id, build_id, row_index,
+    run_id, step, group_id, coalesce(fault['rollout_id'], rollout_id) AS rollout_id, fault['call_id'] AS call_id, build_id,
+    epoch, micro_batch, rank, row_index,
     fault['position'] AS position,
     'row' AS position_in,
     fault['length'] AS length,
@@ -31,7 +32,7 @@ FROM faults
 UNION ALL
 -- A call belongs to one rollout; an id that several calls have means none of them.
 SELECT
-    part.run_id, part.step, NULL, part.rollout_id, part.call_id, part.build_id, part.row_index,
+    part.run_id, part.step, NULL, part.rollout_id, part.call_id, part.build_id, part.epoch, part.micro_batch, part.rank, part.row_index,
     part.row_start, 'row', part.length, call.rollout_id AS expected, concat(part.rollout_id) AS observed,
     concat('row token ', part.row_start, ': the segment says that call ', part.call_id, ' is of rollout ', part.rollout_id, ', and it is of ',
         call.rollout_id)

@@ -178,7 +178,8 @@ judged AS (
 )
 -- findings: what is above is the loss account's as well.
 SELECT
-    outcome, run_id, step, rollout_id, build_id, CAST(NULL AS INTEGER) AS row_index,
+    outcome, run_id, step, rollout_id, build_id, CAST(NULL AS INTEGER) AS epoch, CAST(NULL AS INTEGER) AS micro_batch, CAST(NULL AS INTEGER) AS rank,
+    CAST(NULL AS INTEGER) AS row_index,
     CAST(round(expected, 9) AS VARCHAR) AS expected,
     CAST(round(observed, 9) AS VARCHAR) AS observed,
     concat('rollout ', rollout_id, ' has ', round(observed, 9), ' of the loss weight of optimizer step ', coalesce(CAST(optimizer_step AS VARCHAR), '?'),
@@ -188,7 +189,7 @@ FROM judged
 WHERE abs(observed - expected) > 1e-6 * least(1.0, 1000.0 * greatest(expected, observed))
 UNION ALL
 SELECT
-    'violation', run_id, step, rollout_id, build_id, row_index,
+    'violation', run_id, step, rollout_id, build_id, epoch, micro_batch, rank, row_index,
     'a finite weight', CAST(weight AS VARCHAR),
     concat('row ', coalesce(CAST(row_index AS VARCHAR), '?'), ' of rollout ', rollout_id, ' has a loss weight that is no number, and optimizer step ',
         coalesce(CAST(optimizer_step AS VARCHAR), '?'), ' has no sum')

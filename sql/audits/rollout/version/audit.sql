@@ -1,7 +1,7 @@
 -- @question Was every token sampled by a version of the policy that its run allows for it?
 -- @layer policy
 -- @severity error
--- @version 1
+-- @version 2
 -- @outcome violation
 -- @scope build
 -- @needs calls.policy_version, calls.policy_spans, calls.cache_epoch, samples.trained_policy_version, policies.step,
@@ -161,7 +161,7 @@ at_step AS (
 ),
 use AS (
     SELECT
-        trained.run_id, trained.build_id, trained.step, trained.row_index, trained.rollout_id, trained.call_id,
+        trained.run_id, trained.build_id, trained.step, trained.epoch, trained.micro_batch, trained.rank, trained.row_index, trained.rollout_id, trained.call_id,
         trained.start, trained.length, row.trained_policy_version
     FROM trained_span AS trained
     LEFT JOIN (
@@ -209,7 +209,7 @@ resolved AS (
 ),
 trained AS (
     SELECT
-        use.run_id, use.build_id, use.step, use.row_index, coalesce(use.rollout_id, span.rollout_id) AS rollout_id,
+        use.run_id, use.build_id, use.step, use.epoch, use.micro_batch, use.rank, use.row_index, coalesce(use.rollout_id, span.rollout_id) AS rollout_id,
         use.call_id, span.policy_version,
         greatest(use.start, span.start) AS start,
         least(use.start + use.length, span.start + coalesce(span.length, use.start + use.length)) AS stop,
@@ -224,7 +224,10 @@ trained AS (
 -- One finding for each stretch of a call, however many passes trained it.
 lag AS (
     SELECT
-        run_id, build_id, min(step) AS step, min(row_index) AS row_index, rollout_id, call_id, policy_version, start, stop,
+        run_id, build_id,
+        first_value(named_struct('step', step, 'epoch', epoch, 'micro_batch', micro_batch, 'rank', rank, 'row_index', row_index)
+            ORDER BY step, epoch, rank, micro_batch, row_index) AS place,
+        rollout_id, call_id, policy_version, start, stop,
         max(trained_low - policy_version) AS lag_low, min(trained_high - policy_version) AS lag_high,
         max(trained_low) AS trained_by, min(trained_high) AS trained_first
     FROM trained
@@ -234,6 +237,7 @@ lag AS (
 SELECT
     'rule' AS outcome, turned.run_id, turned.step, turned.group_id, turned.rollout_id, turned.call_id,
     CAST(NULL AS VARCHAR) AS build_id,
+    CAST(NULL AS INTEGER) AS epoch, CAST(NULL AS INTEGER) AS micro_batch, CAST(NULL AS INTEGER) AS rank,
     CAST(NULL AS INTEGER) AS row_index,
     turned.start AS position,
     'output' AS position_in,
@@ -251,7 +255,7 @@ JOIN rule ON rule.run_id = turned.run_id
 WHERE NOT rule.allow_policy_mix AND mixed.versions > 1
 UNION ALL
 SELECT
-    'violation', run_id, step, group_id, rollout_id, call_id, NULL, NULL, start, 'output', length, 'a version from 0 on',
+    'violation', run_id, step, group_id, rollout_id, call_id, NULL, NULL, NULL, NULL, NULL, start, 'output', length, 'a version from 0 on',
     CAST(policy_version AS VARCHAR),
     concat('call ', call_id, ' says that version ', policy_version, ' sampled its output from ', start,
         ' on: a mark for tokens without a version stands on sampled ones')
@@ -259,7 +263,7 @@ FROM span
 WHERE policy_version < 0
 UNION ALL
 SELECT
-    'violation', run_id, step, group_id, rollout_id, call_id, NULL, NULL, 0, 'output', CAST(NULL AS INTEGER),
+    'violation', run_id, step, group_id, rollout_id, call_id, NULL, NULL, NULL, NULL, NULL, 0, 'output', CAST(NULL AS INTEGER),
     CAST(policy_version AS VARCHAR), CAST(span['policy_version'] AS VARCHAR),
     concat('call ', call_id, ' says that version ', policy_version, ' sampled its first token, and its spans say ',
         span['policy_version'])
@@ -267,7 +271,7 @@ FROM (SELECT *, unnest(policy_spans) AS span FROM act WHERE cardinality(policy_s
 WHERE span['start'] = 0 AND span['policy_version'] <> policy_version
 UNION ALL
 SELECT
-    'violation', rollout.run_id, rollout.step, rollout.group_id, rollout.rollout_id, NULL, NULL, NULL, NULL, NULL, NULL,
+    'violation', rollout.run_id, rollout.step, rollout.group_id, rollout.rollout_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
     concat(mixed.lowest, ' to ', mixed.highest),
     concat(rollout.policy_version_min, ' to ', rollout.policy_version_max),
     concat('rollout ', rollout.rollout_id, ' says that versions ', coalesce(CAST(rollout.policy_version_min AS VARCHAR), '?'), ' to ',
@@ -280,7 +284,7 @@ WHERE known.policies = 1 AND known.unknown = 0 AND coalesce(rollout.status, '') 
     AND (rollout.policy_version_min <> mixed.lowest OR rollout.policy_version_max <> mixed.highest)
 UNION ALL
 SELECT
-    'violation', span.run_id, span.step, span.group_id, span.rollout_id, span.call_id, NULL, NULL, span.start, 'output',
+    'violation', span.run_id, span.step, span.group_id, span.rollout_id, span.call_id, NULL, NULL, NULL, NULL, NULL, span.start, 'output',
     span.length, concat('at most ', published.newest), CAST(span.policy_version AS VARCHAR),
     concat('call ', span.call_id, ' was sampled by version ', span.policy_version, ' of ', span.policy_id,
         ', and the newest that the run published is ', published.newest)
@@ -289,7 +293,7 @@ JOIN published ON published.run_id = span.run_id AND published.policy_id = span.
 WHERE span.policy_version > published.newest
 UNION ALL
 SELECT
-    'violation', span.run_id, span.step, span.group_id, span.rollout_id, span.call_id, NULL, NULL, span.start, 'output',
+    'violation', span.run_id, span.step, span.group_id, span.rollout_id, span.call_id, NULL, NULL, NULL, NULL, NULL, span.start, 'output',
     span.length, concat('after ', published_at.published_at), CAST(span.finished_at AS VARCHAR),
     concat('call ', span.call_id, ' was complete before version ', span.policy_version, ', which it names, was published')
 FROM span
@@ -299,15 +303,15 @@ JOIN published_at
 WHERE span.finished_at < published_at.published_at
 UNION ALL
 SELECT
-    'violation', run_id, step, group_id, rollout_id, call_id, NULL, NULL, NULL, NULL, NULL, concat('at most ', policy_version),
-    CAST(cache_epoch AS VARCHAR),
+    'violation', run_id, step, group_id, rollout_id, call_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+    concat('at most ', policy_version), CAST(cache_epoch AS VARCHAR),
     concat('the prefix cache of call ', call_id, ' was filled by version ', cache_epoch, ', which is newer than version ',
         policy_version, ' that sampled from it')
 FROM act
 WHERE cache_epoch > policy_version AND coalesce(cardinality(policy_spans), 0) = 0
 UNION ALL
 SELECT
-    'rule', act.run_id, act.step, act.group_id, act.rollout_id, act.call_id, NULL, NULL, NULL, NULL, NULL,
+    'rule', act.run_id, act.step, act.group_id, act.rollout_id, act.call_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
     CAST(act.policy_version AS VARCHAR), CAST(act.cache_epoch AS VARCHAR),
     concat('call ', act.call_id, ' was sampled by version ', act.policy_version, ' from a prefix cache of version ', act.cache_epoch,
         CASE
@@ -320,7 +324,8 @@ WHERE act.cache_epoch < act.policy_version
     AND (NOT rule.allow_policy_mix OR act.policy_version - act.cache_epoch > rule.max_staleness)
 UNION ALL
 SELECT
-    'rule', lag.run_id, lag.step, NULL, lag.rollout_id, lag.call_id, lag.build_id, lag.row_index, lag.start, 'output',
+    'rule', lag.run_id, lag.place['step'], NULL, lag.rollout_id, lag.call_id, lag.build_id, lag.place['epoch'],
+    lag.place['micro_batch'], lag.place['rank'], lag.place['row_index'], lag.start, 'output',
     lag.stop - lag.start, concat('a lag of at most ', rule.max_staleness), CAST(lag.lag_low AS VARCHAR),
     concat('tokens ', lag.start, ' to ', lag.stop - 1, ' of call ', lag.call_id, ', sampled by version ', lag.policy_version,
         ', train version ', lag.trained_by, ': a lag of ', lag.lag_low, ' where the run allows ', rule.max_staleness)
@@ -329,7 +334,8 @@ JOIN rule ON rule.run_id = lag.run_id
 WHERE lag.lag_low > rule.max_staleness
 UNION ALL
 SELECT
-    'violation', run_id, step, NULL, rollout_id, call_id, build_id, row_index, start, 'output', stop - start,
+    'violation', run_id, place['step'], NULL, rollout_id, call_id, build_id, place['epoch'], place['micro_batch'], place['rank'],
+    place['row_index'], start, 'output', stop - start,
     'a lag of at least 0', CAST(lag_high AS VARCHAR),
     concat('tokens ', start, ' to ', stop - 1, ' of call ', call_id, ', sampled by version ', policy_version,
         ', train the older version ', trained_first)

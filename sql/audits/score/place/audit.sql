@@ -61,7 +61,7 @@ credit AS (
 ),
 row AS (
     SELECT
-        run_id, step, rollout_id, build_id, row_index,
+        run_id, step, rollout_id, build_id, epoch, micro_batch, rank, row_index,
         unnest(misplaced_values(advantages, CAST(NULL AS BOOLEAN[]), action_mask)) AS run
     FROM samples
     WHERE advantages IS NOT NULL AND action_mask IS NOT NULL AND NOT coalesce(is_pad, false) AND array_has(action_mask, true)
@@ -70,6 +70,7 @@ SELECT
     run_id, step, group_id, rollout_id, call_id,
     CAST(NULL AS VARCHAR) AS build_id,
     CAST(NULL AS VARCHAR) AS derivation_id,
+    CAST(NULL AS INTEGER) AS epoch, CAST(NULL AS INTEGER) AS micro_batch, CAST(NULL AS INTEGER) AS rank,
     CAST(NULL AS INTEGER) AS row_index,
     run['position'] AS position,
     'output' AS position_in,
@@ -81,7 +82,7 @@ SELECT
 FROM misplaced
 UNION ALL
 SELECT
-    run_id, step, group_id, rollout_id, call_id, build_id, NULL, NULL, gap['position'], 'output', gap['length'], 'a trained token',
+    run_id, step, group_id, rollout_id, call_id, build_id, NULL, NULL, NULL, NULL, NULL, gap['position'], 'output', gap['length'], 'a trained token',
     CAST(value AS VARCHAR),
     concat(name, ' of call ', call_id, ' gives ', value, ' to token ', gap['position'], ', which build ', build_id,
         ' does not train, and it trains others of the call')
@@ -89,7 +90,7 @@ FROM untrained
 WHERE gap['position'] + gap['length'] > position
 UNION ALL
 SELECT
-    run_id, step, group_id, rollout_id, call_id, NULL, derivation_id, NULL, run['position'], 'output', run['length'], 'no value',
+    run_id, step, group_id, rollout_id, call_id, NULL, derivation_id, NULL, NULL, NULL, NULL, run['position'], 'output', run['length'], 'no value',
     CAST(run['value'] AS VARCHAR),
     concat('credit ', name, ' gives ', run['value'], ' to ', run['length'], ' tokens of call ', call_id, ' from ', run['position'],
         ' on, which are not trained',
@@ -99,7 +100,7 @@ FROM credit
 WHERE what = 'weight' OR run['is_all']
 UNION ALL
 SELECT
-    run_id, step, NULL, rollout_id, NULL, build_id, NULL, row_index, run['position'], 'row', run['length'], 'no value',
+    run_id, step, NULL, rollout_id, NULL, build_id, NULL, epoch, micro_batch, rank, row_index, run['position'], 'row', run['length'], 'no value',
     CAST(run['value'] AS VARCHAR),
     concat('row ', coalesce(CAST(row_index AS VARCHAR), '?'), ' of build ', build_id, ' has its only advantages on ', run['length'],
         ' tokens from ', run['position'], ' on, which do not train')

@@ -36,7 +36,7 @@ call_fault AS (
     WHERE start.first_id IS DISTINCT FROM declared.bos_token_id OR start.second_id = declared.bos_token_id
 ),
 row_start AS (
-    SELECT run_id, step, rollout_id, build_id, row_index, unnest(sequence_starts(token_ids, segments)) AS head
+    SELECT run_id, step, rollout_id, build_id, epoch, micro_batch, rank, row_index, unnest(sequence_starts(token_ids, segments)) AS head
     FROM samples
     WHERE token_ids IS NOT NULL AND NOT coalesce(is_pad, false)
 ),
@@ -50,6 +50,7 @@ row_fault AS (
 SELECT
     run_id, step, group_id, rollout_id, call_id,
     CAST(NULL AS VARCHAR) AS build_id,
+    CAST(NULL AS INTEGER) AS epoch, CAST(NULL AS INTEGER) AS micro_batch, CAST(NULL AS INTEGER) AS rank,
     CAST(NULL AS INTEGER) AS row_index,
     CASE WHEN is_doubled THEN 1 ELSE 0 END AS position,
     'prompt' AS position_in,
@@ -62,7 +63,7 @@ UNION ALL
 -- A row whose call's prompt has the same start repeats what was told of the call.
 SELECT
     fault.run_id, fault.step, NULL, coalesce(fault.head['rollout_id'], fault.rollout_id), fault.head['call_id'], fault.build_id,
-    fault.row_index, fault.head['position'] + CASE WHEN fault.is_doubled THEN 1 ELSE 0 END, 'row',
+    fault.epoch, fault.micro_batch, fault.rank, fault.row_index, fault.head['position'] + CASE WHEN fault.is_doubled THEN 1 ELSE 0 END, 'row',
     concat(fault.bos_token_id, ' once'),
     CASE WHEN fault.is_doubled THEN 'twice' ELSE CAST(fault.head['first_id'] AS VARCHAR) END,
     concat('the sequence from row token ', fault.head['position'], ' on',

@@ -20,7 +20,7 @@
 --       concat('keep the ids of the rows; ', count(*), ' rows have none') AS remedy
 --   FROM samples WHERE token_ids IS NULL AND NOT coalesce(is_pad, false) GROUP BY run_id, build_id
 SELECT
-    run_id, step, rollout_id, call_id, build_id, row_index, position,
+    run_id, step, rollout_id, call_id, build_id, epoch, micro_batch, rank, row_index, position,
     'row' AS position_in,
     length, expected, observed,
     concat(length, ' trained tokens from row token ', position, ' on are ', observed, ' where ', call_id, ' gave ', expected) AS message

@@ -64,7 +64,7 @@ payloads AS (
 ),
 row_lengths AS (
     SELECT
-        run_id, step, group_id, rollout_id, build_id, row_index,
+        run_id, step, group_id, rollout_id, build_id, epoch, micro_batch, rank, row_index,
         CAST(cardinality(token_ids) AS BIGINT) AS tokens,
         CAST(cardinality(position_ids) AS BIGINT) AS positions,
         CAST(cardinality(action_mask) AS BIGINT) AS actions,
@@ -78,7 +78,7 @@ row_lengths AS (
 ),
 row_faults AS (
     SELECT
-        run_id, step, group_id, rollout_id, build_id, row_index,
+        run_id, step, group_id, rollout_id, build_id, epoch, micro_batch, rank, row_index,
         unnest([
             named_struct('field', 'position_ids', 'expected', tokens, 'observed', positions),
             named_struct('field', 'action_mask', 'expected', tokens, 'observed', actions),
@@ -100,6 +100,7 @@ row_faults AS (
 SELECT
     run_id, step, group_id, rollout_id, call_id,
     CAST(NULL AS VARCHAR) AS build_id,
+    CAST(NULL AS INTEGER) AS epoch, CAST(NULL AS INTEGER) AS micro_batch, CAST(NULL AS INTEGER) AS rank,
     CAST(NULL AS INTEGER) AS row_index,
     CAST(NULL AS INTEGER) AS position,
     fault['position_in'] AS position_in,
@@ -111,28 +112,28 @@ FROM call_faults
 WHERE fault['observed'] <> fault['expected']
 UNION ALL
 SELECT
-    run_id, step, group_id, rollout_id, call_id, NULL, NULL, max_tokens, 'output',
+    run_id, step, group_id, rollout_id, call_id, NULL, NULL, NULL, NULL, NULL, max_tokens, 'output',
     CAST(max_tokens AS VARCHAR), CAST(output_len AS VARCHAR),
     concat('the output has ', output_len, ' tokens, and the call''s limit is max_tokens = ', max_tokens)
 FROM call_lengths
 WHERE output_len > max_tokens
 UNION ALL
 SELECT
-    run_id, step, group_id, rollout_id, call_id, NULL, NULL, policy_start, 'output',
+    run_id, step, group_id, rollout_id, call_id, NULL, NULL, NULL, NULL, NULL, policy_start, 'output',
     CAST(output_len AS VARCHAR), CAST(policy_start AS VARCHAR),
     concat('a policy span starts at ', policy_start, ', outside an output of ', output_len, ' tokens')
 FROM call_lengths
 WHERE policy_start IS NOT NULL
 UNION ALL
 SELECT
-    run_id, step, group_id, rollout_id, call_id, NULL, NULL, media_start, 'prompt',
+    run_id, step, group_id, rollout_id, call_id, NULL, NULL, NULL, NULL, NULL, media_start, 'prompt',
     CAST(prompt_len AS VARCHAR), CAST(media_start AS VARCHAR),
     concat('a multimodal span at ', media_start, ' lies outside a prompt of ', prompt_len, ' tokens')
 FROM call_lengths
 WHERE media_start IS NOT NULL
 UNION ALL
 SELECT
-    call.run_id, call.step, call.group_id, call.rollout_id, call.call_id, NULL, NULL, NULL, 'output',
+    call.run_id, call.step, call.group_id, call.rollout_id, call.call_id, NULL, NULL, NULL, NULL, NULL, NULL, 'output',
     CAST(call.output_len AS VARCHAR), CAST(signals.items AS VARCHAR),
     concat('the signal ', signals.name, ' has ', signals.items, ' values where the output has ', call.output_len, ' tokens')
 FROM signals
@@ -142,7 +143,7 @@ WHERE signals.items <> call.output_len
 UNION ALL
 -- The last token of a context need not have been run through the model, so a payload may end one before it.
 SELECT
-    call.run_id, call.step, call.group_id, call.rollout_id, call.call_id, NULL, NULL, payloads.first, NULL,
+    call.run_id, call.step, call.group_id, call.rollout_id, call.call_id, NULL, NULL, NULL, NULL, NULL, payloads.first, NULL,
     CAST(call.prompt_len + call.output_len - payloads.first AS VARCHAR), CAST(payloads.items AS VARCHAR),
     concat('the payload ', payloads.name, ' has ', payloads.items, ' rows from token ', payloads.first,
         ' on, where prompt and output end at ', call.prompt_len + call.output_len)
@@ -153,7 +154,7 @@ WHERE payloads.first + payloads.items > call.prompt_len + call.output_len
     OR payloads.first + payloads.items < call.prompt_len + call.output_len - 1
 UNION ALL
 SELECT
-    run_id, step, group_id, rollout_id, NULL, build_id, row_index, NULL, 'row',
+    run_id, step, group_id, rollout_id, NULL, build_id, epoch, micro_batch, rank, row_index, NULL, 'row',
     CAST(fault['expected'] AS VARCHAR), CAST(fault['observed'] AS VARCHAR),
     concat('samples.', fault['field'], ' has ', fault['observed'], ' items where the row has ', fault['expected'], ' tokens')
 FROM row_faults

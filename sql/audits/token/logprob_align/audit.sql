@@ -27,11 +27,11 @@
 --     ON call.run_id = span.run_id AND call.call_id = span.call_id
 --   GROUP BY span.run_id, span.build_id
 WITH moved_row AS (
-    SELECT DISTINCT run_id, build_id, row_index FROM row_output_faults WHERE kind = 'moved'
+    SELECT DISTINCT run_id, build_id, step, epoch, micro_batch, rank, row_index FROM row_output_faults WHERE kind = 'moved'
 ),
 trainer AS (
     SELECT
-        run_id, step, rollout_id, build_id, row_index,
+        run_id, step, rollout_id, build_id, epoch, micro_batch, rank, row_index,
         unnest(logprob_lag(logprobs, trainer_logprobs, row_mask(action_mask, mask_convention))) AS lag
     FROM samples
     WHERE logprobs IS NOT NULL AND trainer_logprobs IS NOT NULL AND NOT coalesce(is_pad, false)
@@ -39,7 +39,7 @@ trainer AS (
 -- A reference is another model: only where it is far nearer when moved does it stand at other tokens.
 reference AS (
     SELECT
-        run_id, step, rollout_id, build_id, row_index,
+        run_id, step, rollout_id, build_id, epoch, micro_batch, rank, row_index,
         unnest(logprob_lag(coalesce(trainer_logprobs, logprobs), reference_logprobs, row_mask(action_mask, mask_convention))) AS lag
     FROM samples
     WHERE coalesce(trainer_logprobs, logprobs) IS NOT NULL AND reference_logprobs IS NOT NULL AND NOT coalesce(is_pad, false)
@@ -60,7 +60,8 @@ signal AS (
 SELECT
     fault.run_id, fault.step,
     CAST(NULL AS VARCHAR) AS group_id,
-    fault.rollout_id, fault.call_id, fault.build_id, fault.row_index, fault.position,
+    fault.rollout_id, fault.call_id, fault.build_id, fault.epoch, fault.micro_batch, fault.rank, fault.row_index,
+    fault.position,
     'row' AS position_in,
     fault.length, fault.expected, fault.observed,
     CASE
@@ -80,7 +81,9 @@ LEFT ANTI JOIN (
     AND other.is_other_kind = (fault.is_whole AND fault.kind = 'logprob')
 UNION ALL
 SELECT
-    trainer.run_id, trainer.step, NULL, trainer.rollout_id, NULL, trainer.build_id, trainer.row_index, trainer.lag['position'], 'row',
+    trainer.run_id, trainer.step, NULL, trainer.rollout_id, NULL, trainer.build_id,
+    trainer.epoch, trainer.micro_batch, trainer.rank, trainer.row_index,
+    trainer.lag['position'], 'row',
     NULL, 'the trainer''s logprob of the same token',
     concat('that of the token ', CASE WHEN trainer.lag['lag'] > 0 THEN 'after' ELSE 'before' END),
     concat('trainer_logprobs are moved by one token: over ', trainer.lag['tokens'], ' trained tokens they differ from logprobs by ',
@@ -88,10 +91,12 @@ SELECT
 FROM trainer
 LEFT ANTI JOIN moved_row
     ON moved_row.run_id = trainer.run_id AND moved_row.build_id IS NOT DISTINCT FROM trainer.build_id
-    AND moved_row.row_index IS NOT DISTINCT FROM trainer.row_index
+    AND moved_row.row_index IS NOT DISTINCT FROM trainer.row_index AND moved_row.step IS NOT DISTINCT FROM trainer.step
+    AND moved_row.epoch IS NOT DISTINCT FROM trainer.epoch AND moved_row.rank IS NOT DISTINCT FROM trainer.rank
+    AND moved_row.micro_batch IS NOT DISTINCT FROM trainer.micro_batch
 UNION ALL
 SELECT
-    run_id, step, group_id, rollout_id, call_id, NULL, NULL, lag['position'], 'output', NULL,
+    run_id, step, group_id, rollout_id, call_id, NULL, NULL, NULL, NULL, NULL, lag['position'], 'output', NULL,
     'the trainer''s logprob of the same token',
     concat('that of the token ', CASE WHEN lag['lag'] > 0 THEN 'after' ELSE 'before' END),
     concat('the signal trainer_logprob is moved by one token: over ', lag['tokens'], ' tokens it differs from output_logprobs by ',
@@ -99,15 +104,20 @@ SELECT
 FROM signal
 UNION ALL
 SELECT
-    reference.run_id, reference.step, NULL, reference.rollout_id, NULL, reference.build_id, reference.row_index, reference.lag['position'],
+    reference.run_id, reference.step, NULL, reference.rollout_id, NULL, reference.build_id,
+    reference.epoch, reference.micro_batch, reference.rank, reference.row_index, reference.lag['position'],
     'row', NULL, 'the reference''s logprob of the same token',
     concat('that of the token ', CASE WHEN reference.lag['lag'] > 0 THEN 'after' ELSE 'before' END),
     concat('reference_logprobs are moved by one token: over ', reference.lag['tokens'], ' trained tokens they differ by ',
         round(reference.lag['apart'], 6), ' as they stand, and by ', round(reference.lag['moved'], 6), ' moved')
 FROM reference
-LEFT ANTI JOIN (SELECT DISTINCT run_id, build_id, row_index FROM trainer) AS told
+LEFT ANTI JOIN (SELECT DISTINCT run_id, build_id, step, epoch, micro_batch, rank, row_index FROM trainer) AS told
     ON told.run_id = reference.run_id AND told.build_id IS NOT DISTINCT FROM reference.build_id
-    AND told.row_index IS NOT DISTINCT FROM reference.row_index
+    AND told.row_index IS NOT DISTINCT FROM reference.row_index AND told.step IS NOT DISTINCT FROM reference.step
+    AND told.epoch IS NOT DISTINCT FROM reference.epoch AND told.rank IS NOT DISTINCT FROM reference.rank
+    AND told.micro_batch IS NOT DISTINCT FROM reference.micro_batch
 LEFT ANTI JOIN moved_row
     ON moved_row.run_id = reference.run_id AND moved_row.build_id IS NOT DISTINCT FROM reference.build_id
-    AND moved_row.row_index IS NOT DISTINCT FROM reference.row_index
+    AND moved_row.row_index IS NOT DISTINCT FROM reference.row_index AND moved_row.step IS NOT DISTINCT FROM reference.step
+    AND moved_row.epoch IS NOT DISTINCT FROM reference.epoch AND moved_row.rank IS NOT DISTINCT FROM reference.rank
+    AND moved_row.micro_batch IS NOT DISTINCT FROM reference.micro_batch

@@ -25,13 +25,13 @@ WITH faults AS (
 -- What trained with a row's own logprobs.
 row_run AS (
     SELECT
-        run_id, step, group_id, rollout_id, build_id, row_index, true AS is_traced,
+        run_id, step, group_id, rollout_id, build_id, epoch, micro_batch, rank, row_index, true AS is_traced,
         unnest(trained_advantages(segments, row_mask(action_mask, mask_convention), logprobs)) AS run
     FROM samples
     WHERE logprobs IS NOT NULL AND segments IS NOT NULL AND NOT coalesce(is_pad, false)
     UNION ALL
     SELECT
-        run_id, step, group_id, rollout_id, build_id, row_index, false,
+        run_id, step, group_id, rollout_id, build_id, epoch, micro_batch, rank, row_index, false,
         unnest(trained_advantages(
             [named_struct('start', 0, 'length', cardinality(logprobs), 'trained', true)], row_mask(action_mask, mask_convention), logprobs
         ))
@@ -40,7 +40,8 @@ row_run AS (
 ),
 row_fault AS (
     SELECT
-        run_id, step, group_id, coalesce(run['rollout_id'], rollout_id) AS trained_rollout_id, run['call_id'] AS call_id, build_id, row_index,
+        run_id, step, group_id, coalesce(run['rollout_id'], rollout_id) AS trained_rollout_id, run['call_id'] AS call_id, build_id,
+        epoch, micro_batch, rank, row_index,
         is_traced, run['start'] AS start, run['row_start'] AS row_start, unnest(logprob_faults(run['length'], NULL, run['advantages'])) AS fault
     FROM row_run
     -- A token that its segment calls context has no logprob to be kept: that it trains is token/mask's.
@@ -73,19 +74,20 @@ own_fault AS (
 ),
 -- What the trainer and the reference model gave trained tokens: a ratio or a KL of it is no number.
 computed AS (
-    SELECT run_id, step, group_id, rollout_id, build_id, row_index, 'reference_logprobs' AS field,
+    SELECT run_id, step, group_id, rollout_id, build_id, epoch, micro_batch, rank, row_index, 'reference_logprobs' AS field,
         unnest(trained_advantages(segments, row_mask(action_mask, mask_convention), reference_logprobs)) AS run
     FROM samples
     WHERE reference_logprobs IS NOT NULL AND segments IS NOT NULL AND NOT coalesce(is_pad, false)
     UNION ALL
-    SELECT run_id, step, group_id, rollout_id, build_id, row_index, 'trainer_logprobs',
+    SELECT run_id, step, group_id, rollout_id, build_id, epoch, micro_batch, rank, row_index, 'trainer_logprobs',
         unnest(trained_advantages(segments, row_mask(action_mask, mask_convention), trainer_logprobs))
     FROM samples
     WHERE trainer_logprobs IS NOT NULL AND segments IS NOT NULL AND NOT coalesce(is_pad, false)
 ),
 computed_fault AS (
     SELECT
-        run_id, step, group_id, coalesce(run['rollout_id'], rollout_id) AS trained_rollout_id, run['call_id'] AS call_id, build_id, row_index,
+        run_id, step, group_id, coalesce(run['rollout_id'], rollout_id) AS trained_rollout_id, run['call_id'] AS call_id, build_id,
+        epoch, micro_batch, rank, row_index,
         field, run['row_start'] AS row_start, unnest(logprob_faults(run['length'], NULL, run['advantages'])) AS fault
     FROM computed
     WHERE run['start'] IS NOT NULL
@@ -112,7 +114,9 @@ listed AS (
 )
 SELECT
     run_id, step, group_id, rollout_id, call_id,
-    CAST(NULL AS VARCHAR) AS build_id, CAST(NULL AS INTEGER) AS row_index,
+    CAST(NULL AS VARCHAR) AS build_id,
+    CAST(NULL AS INTEGER) AS epoch, CAST(NULL AS INTEGER) AS micro_batch, CAST(NULL AS INTEGER) AS rank,
+    CAST(NULL AS INTEGER) AS row_index,
     fault['position'] AS position,
     'output' AS position_in,
     fault['length'] AS length,
@@ -123,14 +127,14 @@ SELECT
 FROM faults
 UNION ALL
 SELECT
-    run_id, step, group_id, trained_rollout_id, call_id, build_id, row_index,
+    run_id, step, group_id, trained_rollout_id, call_id, build_id, epoch, micro_batch, rank, row_index,
     row_start + fault['position'], 'row', fault['length'], 'a finite number of at most 0, and no sentinel', fault['observed'],
     concat(fault['length'], ' trained tokens from row token ', row_start + fault['position'], ' on have the logprob ',
         fault['observed'], CASE WHEN call_id IS NULL THEN '' ELSE concat(' where call ', call_id, ' has another') END)
 FROM own_fault
 UNION ALL
 SELECT
-    run_id, step, group_id, rollout_id, call_id, NULL, NULL,
+    run_id, step, group_id, rollout_id, call_id, NULL, NULL, NULL, NULL, NULL,
     CASE
         WHEN first + fault['position'] >= prompt_len THEN first + fault['position'] - prompt_len
         ELSE first + fault['position']
@@ -147,7 +151,8 @@ SELECT
 FROM listed
 UNION ALL
 SELECT
-    run_id, step, group_id, trained_rollout_id, call_id, build_id, row_index, row_start + fault['position'], 'row', fault['length'],
+    run_id, step, group_id, trained_rollout_id, call_id, build_id, epoch, micro_batch, rank, row_index,
+    row_start + fault['position'], 'row', fault['length'],
     'a finite number of at most 0, and no sentinel', fault['observed'],
     concat(fault['length'], ' trained tokens from row token ', row_start + fault['position'], ' on have ', fault['observed'], ' in ', field)
 FROM computed_fault

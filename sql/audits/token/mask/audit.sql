@@ -13,7 +13,7 @@
 --   FROM samples WHERE segments IS NULL AND NOT coalesce(is_pad, false) GROUP BY run_id, build_id
 WITH denied AS (
     SELECT
-        span.run_id, span.step, span.rollout_id, span.call_id, span.build_id, span.row_index, span.row_start, span.start,
+        span.run_id, span.step, span.rollout_id, span.call_id, span.build_id, span.epoch, span.micro_batch, span.rank, span.row_index, span.row_start, span.start,
         unnest(unsampled_spans(span.start, span.length, call.sampled_mask, call.action_mask)) AS fault
     FROM trained_span AS span
     JOIN (
@@ -25,7 +25,7 @@ WITH denied AS (
         AND (span.rollout_id IS NULL OR call.rollout_id IS NULL OR call.rollout_id = span.rollout_id)
 )
 SELECT
-    run_id, step, rollout_id, call_id, build_id, row_index,
+    run_id, step, rollout_id, call_id, build_id, epoch, micro_batch, rank, row_index,
     row_start AS position,
     'row' AS position_in,
     length,
@@ -36,14 +36,14 @@ FROM stray_span
 WHERE source IN ('prompt', 'boundary', 'pad')
 UNION ALL
 SELECT
-    run_id, step, rollout_id, call_id, build_id, row_index,
+    run_id, step, rollout_id, call_id, build_id, epoch, micro_batch, rank, row_index,
     row_start + (fault['position'] - start), 'row', fault['length'], 'not trained', 'trained',
     concat(fault['length'], ' tokens from row token ', row_start + (fault['position'] - start), ' on train, but ', call_id, '''s ',
         fault['mask'], ' is false for them')
 FROM denied
 UNION ALL
 SELECT
-    span.run_id, span.step, span.rollout_id, span.call_id, span.build_id, span.row_index, span.row_start, 'row', span.length,
+    span.run_id, span.step, span.rollout_id, span.call_id, span.build_id, span.epoch, span.micro_batch, span.rank, span.row_index, span.row_start, 'row', span.length,
     'not trained', 'trained',
     concat(span.length, ' tokens from row token ', span.row_start, ' on train, but ', span.call_id, ' is not meant to be trained')
 FROM trained_span AS span

@@ -49,7 +49,7 @@ ancestor AS (
     WHERE ancestor.distance < 500
 )
 SELECT
-    place.run_id, place.step, place.rollout_id, place.call_id, place.build_id, place.row_index,
+    place.run_id, place.step, place.rollout_id, place.call_id, place.build_id, place.epoch, place.micro_batch, place.rank, place.row_index,
     place.row_start AS position,
     'row' AS position_in,
     concat('after ', coalesce(place.continues_call_id, place.parent_call_id)) AS expected,
@@ -63,3 +63,5 @@ LEFT ANTI JOIN (SELECT DISTINCT run_id, call_id, ancestor_id FROM ancestor) AS k
 LEFT ANTI JOIN row_prefix_breaks AS broken
     ON broken.run_id = place.run_id AND broken.call_id = place.call_id
     AND broken.build_id IS NOT DISTINCT FROM place.build_id AND broken.row_index IS NOT DISTINCT FROM place.row_index
+    AND broken.step IS NOT DISTINCT FROM place.step AND broken.epoch IS NOT DISTINCT FROM place.epoch
+    AND broken.micro_batch IS NOT DISTINCT FROM place.micro_batch AND broken.rank IS NOT DISTINCT FROM place.rank

@@ -46,6 +46,7 @@ judged AS (
 SELECT
     run_id, step, group_id, rollout_id, call_id,
     CAST(NULL AS VARCHAR) AS build_id,
+    CAST(NULL AS INTEGER) AS epoch, CAST(NULL AS INTEGER) AS micro_batch, CAST(NULL AS INTEGER) AS rank,
     CAST(NULL AS INTEGER) AS row_index,
     coalesce(seen[1]['position'], 0) AS position,
     'output' AS position_in,
@@ -62,7 +63,7 @@ SELECT
 FROM judged
 UNION ALL
 SELECT
-    run_id, step, NULL, rollout_id, call_id, build_id, row_index, position, 'row', length, expected, observed,
+    run_id, step, NULL, rollout_id, call_id, build_id, epoch, micro_batch, rank, row_index, position, 'row', length, expected, observed,
     concat('the row has the logprobs of ', call_id, ' rounded, from row token ', position, ' on: ', observed, ' for ', expected)
 FROM row_output_faults
 WHERE kind = 'rounded'

@@ -51,6 +51,7 @@ parent AS (
 SELECT
     child.run_id, child.step, child.group_id, child.rollout_id, child.call_id,
     CAST(NULL AS VARCHAR) AS build_id,
+    CAST(NULL AS INTEGER) AS epoch, CAST(NULL AS INTEGER) AS micro_batch, CAST(NULL AS INTEGER) AS rank,
     CAST(NULL AS INTEGER) AS row_index,
     child.parent_prefix_len AS position,
     'prompt' AS position_in,
@@ -64,7 +65,7 @@ JOIN parent
 WHERE child.break_reason IS NULL AND child.parent_prefix_len < parent.prompt_len + parent.output_len
 UNION ALL
 SELECT
-    far.run_id, link.step, link.group_id, far.rollout_id, far.call_id, NULL, NULL, far.position, 'prompt',
+    far.run_id, link.step, link.group_id, far.rollout_id, far.call_id, NULL, NULL, NULL, NULL, NULL, far.position, 'prompt',
     concat('the ', far.parent_len, ' tokens of ', link.parent_call_id, '''s prompt and output'),
     concat('the first ', far.position, ' of them'),
     concat('the prompt of ', far.call_id, ' leaves the context of its parent ', link.parent_call_id, ' at token ', far.position,
@@ -73,7 +74,7 @@ FROM far_prefix_breaks AS far
 JOIN link ON link.run_id = far.run_id AND link.call_id = far.call_id AND link.rollout_id IS NOT DISTINCT FROM far.rollout_id
 UNION ALL
 SELECT
-    run_id, step, NULL, rollout_id, call_id, build_id, row_index, position, 'row',
+    run_id, step, NULL, rollout_id, call_id, build_id, epoch, micro_batch, rank, row_index, position, 'row',
     concat('the prompt of ', call_id, ' and its output so far'),
     'another token, or too few or too many',
     concat('token ', trained_at, ' of the row is trained as an output of ', call_id, ', but from token ', position,

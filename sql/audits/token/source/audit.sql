@@ -36,7 +36,7 @@ named AS (
 ),
 traced AS (
     SELECT
-        span.run_id, span.step, span.rollout_id, span.call_id, span.build_id, span.row_index, span.row_start, span.length,
+        span.run_id, span.step, span.rollout_id, span.call_id, span.build_id, span.epoch, span.micro_batch, span.rank, span.row_index, span.row_start, span.length,
         span.start, own.call_id IS NOT NULL AS is_own, named.call_id IS NOT NULL AS is_named, named.rollout_id AS owner,
         home.rollout_id IS NULL AND abroad.rollout_id IS NOT NULL AS is_foreign,
         CASE WHEN own.call_id IS NOT NULL THEN own.output_len ELSE named.output_len END AS output_len,
@@ -65,7 +65,7 @@ judged AS (
     FROM traced
 )
 SELECT
-    run_id, step, rollout_id, call_id, build_id, row_index,
+    run_id, step, rollout_id, call_id, build_id, epoch, micro_batch, rank, row_index,
     row_start + CASE WHEN fault = 'offset' THEN good ELSE 0 END AS position,
     'row' AS position_in,
     length - CASE WHEN fault = 'offset' THEN good ELSE 0 END AS length,
@@ -96,7 +96,7 @@ FROM judged
 WHERE fault IS NOT NULL
 UNION ALL
 SELECT
-    run_id, step, rollout_id, call_id, build_id, row_index, row_start, 'row', length,
+    run_id, step, rollout_id, call_id, build_id, epoch, micro_batch, rank, row_index, row_start, 'row', length,
     'a segment that names a call and an offset',
     CASE
         WHEN source IS NULL THEN 'no segment'

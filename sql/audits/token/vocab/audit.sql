@@ -85,14 +85,14 @@ in_call AS (
     FROM judged WHERE cardinality(in_output) > 0
 ),
 in_row AS (
-    SELECT run_id, step, rollout_id, build_id, row_index, vocab_size, unnest(faults) AS fault
+    SELECT run_id, step, rollout_id, build_id, epoch, micro_batch, rank, row_index, vocab_size, unnest(faults) AS fault
     FROM (
         SELECT
-            row.run_id, row.step, row.rollout_id, row.build_id, row.row_index, smallest.vocab_size,
+            row.run_id, row.step, row.rollout_id, row.build_id, row.epoch, row.micro_batch, row.rank, row.row_index, smallest.vocab_size,
             id_faults(row.token_ids, smallest.vocab_size, NULL, 0) AS faults
         FROM smallest
         RIGHT JOIN (
-            SELECT run_id, step, rollout_id, build_id, row_index, token_ids FROM samples
+            SELECT run_id, step, rollout_id, build_id, epoch, micro_batch, rank, row_index, token_ids FROM samples
             WHERE token_ids IS NOT NULL AND NOT coalesce(is_pad, false)
         ) AS row ON row.run_id = smallest.run_id
     )
@@ -102,6 +102,7 @@ SELECT
     CASE fault['class'] WHEN 'outside' THEN 'rule' ELSE 'violation' END AS outcome,
     run_id, step, group_id, rollout_id, call_id,
     CAST(NULL AS VARCHAR) AS build_id,
+    CAST(NULL AS INTEGER) AS epoch, CAST(NULL AS INTEGER) AS micro_batch, CAST(NULL AS INTEGER) AS rank,
     CAST(NULL AS INTEGER) AS row_index,
     fault['position'] AS position,
     position_in,
@@ -122,7 +123,7 @@ FROM in_call
 UNION ALL
 SELECT
     CASE fault['class'] WHEN 'outside' THEN 'rule' ELSE 'violation' END,
-    run_id, step, NULL, rollout_id, NULL, build_id, row_index, fault['position'], 'row', fault['length'],
+    run_id, step, NULL, rollout_id, NULL, build_id, epoch, micro_batch, rank, row_index, fault['position'], 'row', fault['length'],
     CASE fault['class'] WHEN 'negative' THEN 'ids from 0 on' ELSE concat('ids below ', vocab_size) END,
     fault['observed'],
     concat('the row has from token ', fault['position'], ' on ', fault['observed'],
@@ -134,7 +135,7 @@ FROM in_row
 UNION ALL
 -- Ids that a client made fall back to 0 where they find none; an engine's 0 is a token like others.
 SELECT
-    'violation', run_id, step, group_id, rollout_id, call_id, NULL, NULL,
+    'violation', run_id, step, group_id, rollout_id, call_id, NULL, NULL, NULL, NULL, NULL,
     array_position(output_token_ids, 0) - 1, 'output', 1, 'a sampled id', '0',
     concat('the output of ', call_id, ' was made from text and has id 0 at token ', array_position(output_token_ids, 0) - 1,
         ': what a lookup gives that found nothing')
