@@ -27,7 +27,7 @@ fn steps(tokens: &[Token], gaps: &[(usize, u64)], observations: Observations) ->
         }
         match (selected, observations) {
             (true, _) => steps.push((*reward, *value, Some(at))),
-            (false, Observations::Carry) => {}
+            (false, Observations::Carry | Observations::Reset) => {}
             (false, Observations::Zero) => steps.push((0.0, 0.0, None)),
             (false, Observations::Step) => steps.push((*reward, *value, None)),
         }
