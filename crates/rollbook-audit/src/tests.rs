@@ -67,7 +67,7 @@ async fn an_audit_in_little_memory_finds_the_same() {
     };
     let plenty = found(512 << 20).await;
     assert!(plenty.len() > 20, "{plenty:#?}");
-    assert_eq!(found(24 << 20).await, plenty);
+    assert_eq!(found(96 << 20).await, plenty);
 }
 
 /// The cases lie in one lake as runs of their own, and the repaired ones in another: no check may confuse them.

@@ -70,7 +70,8 @@ judged AS (
                     WHEN next_token IS NOT NULL THEN 'closed'
                     WHEN is_keeping THEN 'lost'
                 END
-            WHEN first_end < output_len AND NOT ignores_end THEN 'inside'
+            -- One that stopped went on past it by a rule of its own, such as a least number of tokens.
+            WHEN is_length AND first_end < output_len AND NOT ignores_end THEN 'inside'
             WHEN is_length AND is_ended AND sampled < max_tokens THEN 'complete'
             WHEN is_length AND sampled < max_tokens AND prompt_len + sampled < max_context_tokens - 1 THEN 'short'
         END AS fault
