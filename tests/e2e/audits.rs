@@ -206,6 +206,11 @@ fn a_copied_run_is_seen_by_a_scheduled_audit() {
     scratch.ok(&["import", "tables", "second", "--lake", "lake"]);
     let found = scratch.run(&audit).ended(1).json();
     assert_eq!(violations(&found), 4, "{found}");
+    // The other run is seen, too, where one is asked about; it is not accused.
+    let of_run = ["audit", "--lake", "lake", "--check", "rollout/run", "--no-record", "--format", "json", "--run"];
+    let of_copy = scratch.run(&[&of_run[..], &["copy"]].concat()).ended(1).json();
+    assert_eq!(violations(&of_copy), 4, "{of_copy}");
+    assert_eq!(violations(&scratch.run(&[&of_run[..], &["origin"]].concat()).ended(0).json()), 0);
     // Told once.
     assert_eq!(violations(&scratch.run(&audit).ended(0).json()), 0);
 }
@@ -299,4 +304,25 @@ fn one_wrong_row_of_four_with_one_number_is_quarantined_alone() {
     let manifest = std::fs::read_to_string(scratch.path("out").join("manifest.json")).unwrap();
     let manifest: serde_json::Value = serde_json::from_str(&manifest).unwrap();
     assert_eq!(manifest["rows"], json!(2));
+}
+
+#[test]
+fn the_account_counts_trained_tokens_of_calls_that_are_not_there() {
+    let scratch = imported_build();
+    let calls = std::fs::read_to_string(scratch.path("run/calls.jsonl")).unwrap();
+    let kept: Vec<&str> = calls.lines().filter(|line| !line.contains("\"c11\"")).collect();
+    assert_eq!(kept.len(), 3);
+    for table in ["runs", "rollouts", "samples", "builds"] {
+        let rows = std::fs::read_to_string(scratch.path(&format!("run/{table}.jsonl"))).unwrap();
+        scratch.write(&format!("lost/{table}.jsonl"), &rows);
+    }
+    scratch.write("lost/calls.jsonl", &kept.join("\n"));
+    scratch.ok(&["init", "other"]);
+    scratch.ok(&["import", "tables", "lost", "--lake", "other"]);
+    for (lake, trained, untraced) in [("lake", 12, 0), ("other", 9, 3)] {
+        let lines = scratch.ok(&["weights", "build", "--lake", lake, "--format", "ndjson"]).text();
+        let lines: Vec<serde_json::Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let tokens = |name: &str| lines.iter().find(|line| line["name"] == name).unwrap()["tokens"].clone();
+        assert_eq!((tokens("trained"), tokens("untraced")), (json!(trained), json!(untraced)), "{lake}");
+    }
 }

@@ -55,8 +55,15 @@ pub async fn audit(session: &Session, options: &AuditOptions) -> Result<Report> 
     for (since, checks) in bases {
         match since {
             None => {
-                let own = session_for_checks(&head, head.snapshot().clone()).await?;
-                answers.extend(answer_all(&own, &checks, options.run.as_deref()).await?);
+                // A check that compares runs sees all of them, also where it answers for one.
+                let is_wide = |check: &Check| options.run.is_some() && check.scope == Scope::Lake;
+                let (wide, own): (Vec<&'static Check>, Vec<_>) = checks.into_iter().partition(|check| is_wide(check));
+                for (seen, checks) in [(&head, own), (session, wide)] {
+                    if !checks.is_empty() {
+                        let own = session_for_checks(seen, seen.snapshot().clone()).await?;
+                        answers.extend(answer_all(&own, &checks, options.run.as_deref()).await?);
+                    }
+                }
             }
             Some(since) => answers.extend(answer_new(session, &head, since, &checks, options.run.as_deref()).await?),
         }
@@ -86,7 +93,8 @@ async fn answer_new(
         if checks.is_empty() {
             continue;
         }
-        let own = session_within(head, &touched, scope).await?;
+        let seen = if scope == Scope::Lake { session } else { head };
+        let own = session_within(seen, &touched, scope).await?;
         for (mut count, mut findings) in answer_all(&own, &checks, run).await? {
             without_known(session, &mut count, &mut findings).await?;
             answers.push((count, findings));
