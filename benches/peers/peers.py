@@ -8,7 +8,6 @@ Times leave out the start of Python and the imports. Ids are small integers, whi
 
 import json
 import os
-import resource
 import sys
 import time
 from pathlib import Path
@@ -23,7 +22,9 @@ def measured(work):
     wall, cpu = time.perf_counter(), time.process_time()
     answer = work()
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    # Not getrusage's: that begins with what the parent held.
+    status = Path("/proc/self/status").read_text()
+    peak = int(status.split("VmHWM:")[1].split()[0]) << 10
     print(json.dumps({"seconds": wall, "cpu": cpu, "peak": peak, **answer}), flush=True)
 
 
@@ -86,31 +87,38 @@ def build(data, count):
         data / "peers/rollouts.parquet",
         compression="zstd",
     )
-    source = pq.ParquetFile(data / "run/calls.parquet")
-    writer = None
-    names = ["rollout_id", "call_index", "prompt_token_ids", "output_token_ids", "output_logprobs"]
-    for batch in source.iter_batches(batch_size=512, columns=names):
-        table = pa.table(
-            {
-                "rollout": pa.array(np.array([place[name] for name in batch["rollout_id"].to_pylist()], np.int32)),
-                "turn": batch["call_index"],
-                "prompt": batch["prompt_token_ids"],
-                "sampled": batch["output_token_ids"],
-                "lp": batch["output_logprobs"],
-            }
-        )
-        if writer is None:
-            writer = pq.ParquetWriter(
-                data / "peers/full.parquet",
-                table.schema,
-                compression="zstd",
-                compression_level=9,
-                use_dictionary=False,
-                data_page_size=PAGE,
-            )
-        writer.write_table(table, row_group_size=2048)
-    writer.close()
+    tuned(data / "peers/full.parquet", [data / "run/calls.parquet"], place)
+    # The same in the order in which calls arrived.
+    tuned(data / "peers/live.parquet", sorted(data.glob("live/*/calls.parquet")), None)
     million(data, count)
+
+
+def tuned(out, sources, place):
+    """The tuned form of some files; rollouts are numbered by `place`, or as they come."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    place, writer = {} if place is None else place, None
+    names = ["rollout_id", "call_index", "prompt_token_ids", "output_token_ids", "output_logprobs"]
+    for source in sources:
+        for batch in pq.ParquetFile(source).iter_batches(batch_size=2048, columns=names):
+            numbers = [place.setdefault(name, len(place)) for name in batch["rollout_id"].to_pylist()]
+            table = pa.table(
+                {
+                    "rollout": pa.array(np.array(numbers, np.int32)),
+                    "turn": batch["call_index"],
+                    "prompt": batch["prompt_token_ids"],
+                    "sampled": batch["output_token_ids"],
+                    "lp": batch["output_logprobs"],
+                }
+            )
+            if writer is None:
+                writer = pq.ParquetWriter(
+                    out, table.schema, compression="zstd", compression_level=9, use_dictionary=False, data_page_size=PAGE
+                )
+            writer.write_table(table, row_group_size=2048)
+    writer.close()
 
 
 def million(data, count):
@@ -166,12 +174,12 @@ def scan_pyarrow(data):
     measured(work)
 
 
-def bytes_pyarrow(data):
+def stored_bytes(path):
     import pyarrow.parquet as pq
 
     def work():
         sizes = {}
-        meta = pq.ParquetFile(data / "peers/full.parquet").metadata
+        meta = pq.ParquetFile(path).metadata
         for group in range(meta.num_row_groups):
             for column in range(meta.num_columns):
                 chunk = meta.row_group(group).column(column)
@@ -180,6 +188,14 @@ def bytes_pyarrow(data):
         return {"bytes": sizes["prompt"] + sizes["sampled"] + sizes["lp"], "parts": sizes}
 
     measured(work)
+
+
+def bytes_pyarrow(data):
+    stored_bytes(data / "peers/full.parquet")
+
+
+def live_pyarrow(data):
+    stored_bytes(data / "peers/live.parquet")
 
 
 def import_duckdb(data):
@@ -493,7 +509,7 @@ def lookup_pyarrow(data):
 
 
 def export_numpy(data):
-    """Rows of 32k from one chain a rollout: the last call's prompt and output, as many as fit, best fit decreasing."""
+    """A row a rollout, of one chain: the last call's prompt and output. Kinder than bins, and than several branches."""
     import numpy as np
     import pyarrow.parquet as pq
 
@@ -507,7 +523,7 @@ def export_numpy(data):
 
             def flush():
                 nonlocal tokens
-                if held is None or len(held) > CAPACITY:
+                if held is None:
                     return
                 size = len(held)
                 mask = np.zeros(size, np.uint8)

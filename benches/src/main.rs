@@ -2,6 +2,9 @@
 
 mod append;
 mod generate;
+mod growth;
+mod job;
+mod layout;
 mod yardstick;
 
 use std::process::ExitCode;
@@ -20,6 +23,9 @@ struct Arguments {
 enum Command {
     Append(append::Append),
     Generate(generate::Generate),
+    Growth(growth::Growth),
+    Job(job::Job),
+    Layout(layout::Layout),
     Yardstick(yardstick::Yardstick),
     #[command(hide = true)]
     Task(yardstick::Task),
@@ -29,6 +35,9 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Append(command) => command.run(),
         Command::Generate(command) => command.run(),
+        Command::Growth(command) => command.run(),
+        Command::Job(command) => command.run(),
+        Command::Layout(command) => command.run(),
         Command::Yardstick(command) => command.run(),
         Command::Task(command) => command.run(),
     };

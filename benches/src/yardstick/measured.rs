@@ -13,22 +13,22 @@ const TICKS: f64 = 100.0;
 
 /// The cost of one run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Measured {
+pub(crate) struct Measured {
     /// Wall seconds.
-    pub(super) seconds: f64,
+    pub(crate) seconds: f64,
     /// User and system seconds of all threads.
-    pub(super) cpu: f64,
+    pub(crate) cpu: f64,
     /// Largest resident set of the process, in bytes.
-    pub(super) peak: u64,
+    pub(crate) peak: u64,
     /// Bytes read, written or made, where the task is about them.
     #[serde(default)]
-    pub(super) bytes: Option<u64>,
+    pub(crate) bytes: Option<u64>,
     /// What it found.
     #[serde(default)]
-    pub(super) answer: Value,
+    pub(crate) answer: Value,
     /// Parts of the bytes, where there are any.
     #[serde(default)]
-    pub(super) parts: Value,
+    pub(crate) parts: Value,
 }
 
 /// Runs a process whose last line of output is its cost.

@@ -1,6 +1,7 @@
 //! The yardstick: every task in Rollbook and in its peers, alternately, and the ratios.
 
 mod measured;
+mod phases;
 mod prepare;
 mod report;
 mod tasks;
@@ -12,9 +13,10 @@ use std::process::Command;
 use clap::Args;
 use rollbook_testing::generate::Size;
 
-pub(crate) use measured::cpu_seconds;
+pub(crate) use measured::{Measured, cpu_seconds};
+pub(crate) use report::{megabytes, short};
+pub(crate) use tasks::call_files;
 
-use measured::Measured;
 use report::{Row, write};
 
 /// Run every task in Rollbook and in the peers, alternately, and print the ratios
@@ -71,7 +73,7 @@ impl Yardstick {
             let mut ours = Vec::new();
             let mut theirs: Vec<Vec<Measured>> = vec![Vec::new(); task.peers.len()];
             for _ in 0..self.rounds {
-                ours.push(self.ours(task.name)?);
+                ours.push(own_task(task.name, &self.data)?);
                 for (peer, runs) in task.peers.iter().zip(&mut theirs) {
                     runs.push(self.theirs(task.name, peer)?);
                 }
@@ -86,17 +88,22 @@ impl Yardstick {
         Ok(())
     }
 
-    fn ours(&self, task: &str) -> Result<Measured, Box<dyn Error>> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.args(["task", task]).arg(&self.data);
-        measured::run(command, task)
-    }
-
     fn theirs(&self, task: &str, peer: &str) -> Result<Measured, Box<dyn Error>> {
+        // What Rollbook does besides, as a measure.
+        if let Some(own) = peer.strip_prefix("rollbook ") {
+            return own_task(own, &self.data);
+        }
         let mut command = Command::new(&self.python);
         command.arg(peers_script()).args([task, peer]).arg(&self.data);
         measured::run(command, &format!("{task} in {peer}"))
     }
+}
+
+/// Runs one of Rollbook's tasks in a process of its own.
+pub(crate) fn own_task(task: &str, data: &Path) -> Result<Measured, Box<dyn Error>> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["task", task]).arg(data);
+    measured::run(command, task)
 }
 
 /// The peers' side, beside this crate.

@@ -1,24 +1,21 @@
 //! The data of the yardstick: a generated run, its lake, and the peers' files.
 
-use std::collections::BTreeMap;
 use std::error::Error;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use rollbook_lake::Lake;
-use rollbook_query::build::{BuildOptions, run_build};
-use rollbook_query::ingest::{IngestOptions, import};
-use rollbook_query::recipe::{DeriveOptions, find_recipe, run_credit, run_reward};
-use rollbook_query::{Session, SessionOptions};
-use rollbook_testing::generate::write::{Format, write_tables};
+use rollbook_query::compact::{CompactOptions, compact};
+use rollbook_testing::generate::write::{Format, write_live, write_tables};
 use rollbook_testing::generate::{Generator, Options, Size};
 
 use super::peers_script;
-use crate::append::options;
+use super::phases::{build, derive, import_into, lake_at};
 use crate::generate::note;
 
-/// Tokens of a row in the prepared build: more than any generated context has.
-const ROW_TOKENS: u32 = 160_000;
+/// Rollouts under way at once where calls come in live order.
+const IN_FLIGHT: usize = 64;
+/// Calls that one import brings in live order.
+const LIVE_CALLS: usize = 4_096;
 
 /// Makes what is missing.
 pub(super) fn prepare(data: &Path, size: Size, python: &Path) -> Result<(), Box<dyn Error>> {
@@ -28,9 +25,11 @@ pub(super) fn prepare(data: &Path, size: Size, python: &Path) -> Result<(), Box<
     // JSON lines of more than M/100 would fill the disk, and the import's cost is linear.
     let lines = if matches!(size, Size::S) { Size::S } else { Size::MHundredth };
     once(data, "jsonl", |out| write_run(out, lines, Format::Jsonl))?;
+    once(data, "live", |out| Ok(write_live(out, Generator::new(Options::of(lines)), IN_FLIGHT, LIVE_CALLS)?))?;
     once(data, "peers", |_| peers(data, python))?;
     once(data, "lake", |out| block_on(fill(out, &data.join("run"))))?;
-    once(data, "million-lake", |out| block_on(fill_million(out, &data.join("million"))))
+    once(data, "live-lake", |out| block_on(fill_live(out, &data.join("live"))))?;
+    once(data, "million-lake", |out| block_on(import_into(out, &data.join("million"))))
 }
 
 /// A folder holds one size only: its parts would not fit together.
@@ -76,28 +75,21 @@ fn block_on(work: impl Future<Output = Result<(), Box<dyn Error>>>) -> Result<()
     tokio::runtime::Runtime::new()?.block_on(work)
 }
 
-async fn import_into(lake: &Path, source: &Path) -> Result<Lake, Box<dyn Error>> {
-    let lake = Lake::init(&lake.display().to_string(), options()).await?;
-    let importer = rollbook_import::importer("tables").ok_or("no importer is called tables")?;
-    let sources: [PathBuf; 1] = [source.to_owned()];
-    import(&lake, importer, &sources, &IngestOptions::default(), &|_| ()).await?;
-    Ok(lake)
-}
-
 /// The run with a reward, a credit and a build over it.
 async fn fill(out: &Path, source: &Path) -> Result<(), Box<dyn Error>> {
-    let lake = import_into(out, source).await?;
-    let session = || Session::open(&lake, None, SessionOptions::default());
-    let parameters = BTreeMap::from([("verifier".to_owned(), "tests".to_owned())]);
-    let reward = DeriveOptions { parameters, ..DeriveOptions::default() };
-    run_reward(&session().await?, &find_recipe("verifier_value")?, &reward).await?;
-    run_credit(&session().await?, &find_recipe("grpo")?, "verifier_value", &DeriveOptions::default()).await?;
-    let build = BuildOptions { accept_assumed: true, ..BuildOptions::new(ROW_TOKENS) };
-    run_build(&session().await?, &find_recipe("merged")?, "grpo", &build).await?;
-    Ok(())
+    import_into(out, source).await?;
+    derive(out).await?;
+    build(out).await
 }
 
-async fn fill_million(out: &Path, source: &Path) -> Result<(), Box<dyn Error>> {
-    import_into(out, source).await?;
+/// The same calls as they arrived, one import after another, then compacted.
+async fn fill_live(out: &Path, source: &Path) -> Result<(), Box<dyn Error>> {
+    let mut pieces: Vec<_> =
+        std::fs::read_dir(source)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
+    pieces.sort();
+    for piece in pieces {
+        import_into(out, &piece).await?;
+    }
+    compact(&lake_at(out).await?, &CompactOptions::default()).await?;
     Ok(())
 }

@@ -9,7 +9,7 @@ use rollbook_testing::generate::Size;
 use serde_json::Value;
 
 use super::measured::Measured;
-use super::tasks::TaskOf;
+use super::tasks::{By, TaskOf};
 
 /// A task with all its runs.
 pub(super) struct Row {
@@ -31,10 +31,17 @@ impl Row {
     }
 
     /// One line of the table for each side.
+    #[expect(clippy::cast_precision_loss, reason = "figures for reading")]
     fn lines(&self) -> Vec<String> {
         let mut lines = vec![line(self.task.name, "rollbook", &self.ours, "1", "")];
         for (peer, runs) in self.task.peers.iter().zip(&self.theirs) {
-            let ratios = ratios(&self.ours, runs, |run| run.seconds);
+            let bytes = |run: &Measured| run.bytes.unwrap_or_default() as f64;
+            let cost = |run: &Measured| match self.task.by {
+                By::Seconds => run.seconds,
+                By::Bytes => bytes(run),
+                By::SecondsPerByte => run.seconds / bytes(run).max(1.0),
+            };
+            let ratios = ratios(&self.ours, runs, cost);
             let ratio = format!("{} ({}-{})", short(ratios[1]), short(ratios[0]), short(ratios[2]));
             let note = if !self.task.same_answer || agrees(&self.ours, runs) { "" } else { "OTHER ANSWER" };
             lines.push(line("", peer, runs, &ratio, note));
@@ -67,7 +74,7 @@ fn line(task: &str, side: &str, runs: &[Measured], ratio: &str, note: &str) -> S
 
 /// The least, median and greatest of a peer's cost over ours, round by round.
 fn ratios(ours: &[Measured], theirs: &[Measured], cost: impl Fn(&Measured) -> f64) -> [f64; 3] {
-    let all = sorted(ours.iter().zip(theirs).map(|(ours, theirs)| cost(theirs) / cost(ours).max(1e-9)));
+    let all = sorted(ours.iter().zip(theirs).map(|(ours, theirs)| cost(theirs) / cost(ours).max(f64::MIN_POSITIVE)));
     [all[0], all[all.len() / 2], all[all.len() - 1]]
 }
 
@@ -78,7 +85,7 @@ fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
 }
 
 /// Three digits.
-fn short(value: f64) -> String {
+pub(crate) fn short(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),
         size if size >= 10.0 => format!("{value:.1}"),
@@ -87,7 +94,8 @@ fn short(value: f64) -> String {
     }
 }
 
-fn megabytes(bytes: u64) -> String {
+/// Millions of bytes, with one digit.
+pub(crate) fn megabytes(bytes: u64) -> String {
     let [whole, tenth] = [bytes / 1_000_000, bytes % 1_000_000 / 100_000];
     format!("{whole}.{tenth}")
 }
@@ -101,7 +109,7 @@ pub(super) fn write(rows: &[Row], size: Size, python: &Path) -> Result<String, B
     let model = cpus.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("unknown");
     let mut text = format!("Size {size}; {}; {}.\n\n", model.trim_start_matches([' ', '\t', ':']), versions.trim());
     text.push_str(
-        "| task | side | seconds | CPU s | peak MB | MB | their seconds over ours: median (least-most) | |\n",
+        "| task | side | seconds | CPU s | peak MB | MB | theirs over ours (seconds; bytes where it is about them; export: seconds a byte): median (least-most) | |\n",
     );
     text.push_str("|---|---|---|---|---|---|---|---|\n");
     for row in rows {

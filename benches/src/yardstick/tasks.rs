@@ -5,20 +5,15 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use arrow::array::{Array, AsArray, RecordBatch};
-use arrow::datatypes::Int32Type;
+use arrow::datatypes::{Float64Type, Int32Type};
 use arrow::util::display::array_value_to_string;
 use futures::TryStreamExt;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-use rollbook_audit::AuditOptions;
-use rollbook_lake::Lake;
-use rollbook_query::export::{ExportOptions, Format, export};
-use rollbook_query::ingest::{IngestOptions, import};
-use rollbook_query::{Session, SessionOptions};
 use serde_json::{Value, json};
 
 use super::measured::Clock;
-use crate::append::options;
+use super::phases::{self, lake_at, open, table_bytes};
 
 /// One question.
 pub(super) struct TaskOf {
@@ -28,15 +23,27 @@ pub(super) struct TaskOf {
     pub(super) peers: &'static [&'static str],
     /// Whether all sides must find the same.
     pub(super) same_answer: bool,
+    /// What the sides are compared by.
+    pub(super) by: By,
+}
+
+/// What sides are compared by; less is better.
+#[derive(Clone, Copy)]
+pub(super) enum By {
+    Seconds,
+    Bytes,
+    /// Seconds a byte, where the sides do not write the same bytes.
+    SecondsPerByte,
 }
 
 const fn task(name: &'static str, question: &'static str, peers: &'static [&'static str]) -> TaskOf {
-    TaskOf { name, question, peers, same_answer: true }
+    TaskOf { name, question, peers, same_answer: true, by: By::Seconds }
 }
 
 /// Every question, in the order of the table.
 pub(super) const TASKS: &[TaskOf] = &[
-    TaskOf { same_answer: false, ..task("bytes", "bytes of all tokens and logprobs", &["pyarrow"]) },
+    TaskOf { same_answer: false, by: By::Bytes, ..task("bytes", "bytes of all tokens and logprobs", &["pyarrow"]) },
+    TaskOf { same_answer: false, by: By::Bytes, ..task("live", "the same in live order, compacted", &["pyarrow"]) },
     TaskOf { same_answer: false, ..task("scan", "read every stored token and logprob", &["pyarrow"]) },
     task("import", "JSON lines to stored calls", &["duckdb"]),
     TaskOf { same_answer: false, ..task("extension", "does every call extend the one before", &["numpy", "duckdb"]) },
@@ -45,22 +52,73 @@ pub(super) const TASKS: &[TaskOf] = &[
     TaskOf { same_answer: false, ..task("variants", "ten credits over a million rollouts at once", &["duckdb"]) },
     task("broadcast", "each rollout's credit on its tokens", &["numpy", "duckdb"]),
     TaskOf { same_answer: false, ..task("audit", "lengths, masks and logprobs", &["numpy", "duckdb"]) },
+    TaskOf {
+        same_answer: false,
+        ..task("checks", "every check, beside reading what they name", &["rollbook columns"])
+    },
     TaskOf { same_answer: false, ..task("duplicates", "rollouts with equal outputs", &["polars", "duckdb"]) },
     TaskOf { same_answer: false, ..task("pack", "a million lengths into rows of 32k", &["numba", "heap"]) },
-    TaskOf { same_answer: false, ..task("export", "packed rows to files, by bytes", &["numpy"]) },
+    TaskOf {
+        same_answer: false,
+        by: By::SecondsPerByte,
+        ..task("export", "packed rows to files, by bytes", &["numpy"])
+    },
     TaskOf { same_answer: false, ..task("lookup", "one rollout with its prompts, cold", &["pyarrow"]) },
 ];
 
 const GRPO: &str = "grpo(value, rollout_id) OVER (PARTITION BY run_id, group_id)";
 
+/// A copied rollout begins with a copied first answer; only where that is so are all answers looked at.
+const DUPLICATES: &str = "
+WITH suspect AS (
+    SELECT run_id, output_digest FROM calls WHERE call_index = 0
+    GROUP BY run_id, output_digest HAVING count(DISTINCT rollout_id) > 1
+),
+whole AS (
+    SELECT calls.run_id, calls.rollout_id, string_agg(calls.output_digest, ',' ORDER BY calls.call_index, calls.call_id) AS digests
+    FROM calls JOIN (
+        SELECT first.run_id, first.rollout_id FROM calls AS first
+        JOIN suspect ON first.run_id = suspect.run_id AND first.output_digest = suspect.output_digest
+        WHERE first.call_index = 0
+    ) AS begun ON calls.run_id = begun.run_id AND calls.rollout_id = begun.rollout_id
+    GROUP BY calls.run_id, calls.rollout_id
+)
+SELECT coalesce(sum(n - 1), 0) FROM (SELECT count(*) AS n FROM whole GROUP BY run_id, digests HAVING count(*) > 1)";
+
+/// Each rollout's credit at every token that it sampled.
+const BROADCAST: &str = "
+SELECT token_fill(credits.value, token_mask(calls.output_len, calls.sampled_mask, NULL, calls.call_id)) AS advantages
+FROM calls JOIN credits ON calls.run_id = credits.run_id AND calls.rollout_id = credits.rollout_id
+WHERE credits.name = 'grpo'";
+
 /// Runs one task and prints its cost.
 pub(super) async fn run(name: &str, data: &Path) -> Result<(), Box<dyn Error>> {
     match name {
-        "bytes" => stored_bytes(data).await,
+        "bytes" => stored_bytes(&data.join("lake")).await,
+        "live" => stored_bytes(&data.join("live-lake")).await,
         "scan" => scan(data).await,
         "import" => import_lines(data).await,
         "rebuild" => rebuild(data).await,
-        "audit" => audit(data).await,
+        "audit" => audit(data, &["token/length", "token/logprob_value"]).await,
+        "checks" => audit(data, &[]).await,
+        "columns" => columns(data).await,
+        "derive" => {
+            let clock = Clock::start();
+            phases::derive(&data.join("lake")).await?;
+            clock.stop(Value::Null, None, Value::Null)
+        }
+        "build" => {
+            let clock = Clock::start();
+            phases::build(&data.join("lake")).await?;
+            let bytes = table_bytes(&lake_at(&data.join("lake")).await?, "samples").await?;
+            clock.stop(Value::Null, Some(bytes), Value::Null)
+        }
+        "append" => {
+            let clock = Clock::start();
+            let (lake, report) = phases::import_files(&data.join("lake"), &[data.join("piece")]).await?;
+            let rows = report.tables.get("calls").map_or(0, |count| count.added);
+            clock.stop(json!(rows), Some(table_bytes(&lake, "calls").await?), Value::Null)
+        }
         "export" => export_rows(data).await,
         "lookup" => lookup(data).await,
         "extension" => {
@@ -73,13 +131,8 @@ pub(super) async fn run(name: &str, data: &Path) -> Result<(), Box<dyn Error>> {
             query(&data.join("million-lake"), &sql).await
         }
         "variants" => query(&data.join("million-lake"), &variants()).await,
-        "broadcast" => query(&data.join("lake"), "SELECT sum(abs(advantage)) FROM tokens").await,
-        "duplicates" => {
-            let sql = "SELECT coalesce(sum(n - 1), 0) FROM (SELECT count(*) AS n FROM (\
-                       SELECT rollout_id, string_agg(output_digest, ',' ORDER BY call_index, call_id) AS digest \
-                       FROM calls GROUP BY run_id, rollout_id) GROUP BY digest HAVING count(*) > 1)";
-            query(&data.join("lake"), sql).await
-        }
+        "broadcast" => broadcast(data).await,
+        "duplicates" => query(&data.join("lake"), DUPLICATES).await,
         "pack" => {
             let sql = "SELECT max(bin) + 1 FROM (\
                        SELECT pack(prompt_token_count, 32768) OVER (ORDER BY rollout_id) AS bin FROM rollouts)";
@@ -104,13 +157,6 @@ fn variants() -> String {
     format!("SELECT {} FROM (SELECT {} FROM rewards)", sums.join(", "), columns.join(", "))
 }
 
-async fn open(lake: &Path) -> Result<Session, Box<dyn Error>> {
-    let lake = Lake::open(&lake.display().to_string(), options()).await?;
-    let session = Session::open(&lake, None, SessionOptions { threads: 2, ..SessionOptions::default() }).await?;
-    rollbook_audit::register(&session)?;
-    Ok(session)
-}
-
 /// Opens the lake first: peers open their connection before the clock runs, too.
 async fn query(lake: &Path, sql: &str) -> Result<(), Box<dyn Error>> {
     let session = open(lake).await?;
@@ -130,18 +176,18 @@ fn answer(rows: &[RecordBatch]) -> Result<Value, Box<dyn Error>> {
     Ok(if values.len() == 1 { values.remove(0) } else { Value::Array(values) })
 }
 
-async fn call_files(data: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
-    let root = data.join("lake");
-    let lake = Lake::open(&root.display().to_string(), options()).await?;
-    Ok(lake.snapshot().await?.table("calls").files.iter().map(|file| root.join(&file.path)).collect())
+/// The files of a lake's calls.
+pub(crate) async fn call_files(root: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
+    let snapshot = lake_at(root).await?.snapshot().await?;
+    Ok(snapshot.table("calls").files.iter().map(|file| root.join(&file.path)).collect())
 }
 
 const TOKENS: [&str; 3] = ["prompt_suffix", "output_token_ids", "output_logprobs"];
 
-async fn stored_bytes(data: &Path) -> Result<(), Box<dyn Error>> {
+async fn stored_bytes(lake: &Path) -> Result<(), Box<dyn Error>> {
     let clock = Clock::start();
     let mut parts = serde_json::Map::new();
-    for file in call_files(data).await? {
+    for file in call_files(lake).await? {
         let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(file)?)?;
         for group in reader.metadata().row_groups() {
             for column in group.columns() {
@@ -158,16 +204,11 @@ async fn stored_bytes(data: &Path) -> Result<(), Box<dyn Error>> {
 async fn scan(data: &Path) -> Result<(), Box<dyn Error>> {
     let clock = Clock::start();
     let mut tokens = 0_u64;
-    for file in call_files(data).await? {
+    for file in call_files(&data.join("lake")).await? {
         let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(file)?)?;
-        let roots: Vec<usize> = reader
-            .schema()
-            .fields()
-            .iter()
-            .enumerate()
-            .filter(|(_, field)| TOKENS.contains(&field.name().as_str()))
-            .map(|(at, _)| at)
-            .collect();
+        let fields = reader.schema().fields().iter().enumerate();
+        let roots: Vec<usize> =
+            fields.filter(|(_, field)| TOKENS.contains(&field.name().as_str())).map(|(at, _)| at).collect();
         let mask = ProjectionMask::roots(reader.parquet_schema(), roots);
         for batch in reader.with_projection(mask).build()? {
             tokens += batch?.columns().iter().map(|column| column.as_list::<i32>().values().len() as u64).sum::<u64>();
@@ -181,14 +222,11 @@ async fn import_lines(data: &Path) -> Result<(), Box<dyn Error>> {
     if folder.exists() {
         std::fs::remove_dir_all(&folder)?;
     }
-    let lake = Lake::init(&folder.display().to_string(), options()).await?;
-    let importer = rollbook_import::importer("tables").ok_or("no importer is called tables")?;
+    let sources = ["runs", "rollouts", "calls"].map(|table| data.join(format!("jsonl/{table}.jsonl")));
     let clock = Clock::start();
-    let sources = [data.join("jsonl/runs.jsonl"), data.join("jsonl/rollouts.jsonl"), data.join("jsonl/calls.jsonl")];
-    let report = import(&lake, importer, &sources, &IngestOptions::default(), &|_| ()).await?;
+    let (lake, report) = phases::import_files(&folder, &sources).await?;
     let calls = report.tables.get("calls").map_or(0, |count| count.added);
-    let bytes = lake.snapshot().await?.table("calls").files.iter().map(|file| file.size).sum();
-    clock.stop(json!(calls), Some(bytes), Value::Null)
+    clock.stop(json!(calls), Some(table_bytes(&lake, "calls").await?), Value::Null)
 }
 
 async fn rebuild(data: &Path) -> Result<(), Box<dyn Error>> {
@@ -209,29 +247,40 @@ async fn rebuild(data: &Path) -> Result<(), Box<dyn Error>> {
     clock.stop(json!(tokens), Some(tokens * 4), json!({ "sum of last tokens": last }))
 }
 
-async fn audit(data: &Path) -> Result<(), Box<dyn Error>> {
+async fn broadcast(data: &Path) -> Result<(), Box<dyn Error>> {
     let session = open(&data.join("lake")).await?;
     let clock = Clock::start();
-    let checks = ["token/length", "token/logprob_value"].map(str::to_owned).to_vec();
-    let report = rollbook_audit::audit(&session, &AuditOptions { checks, ..AuditOptions::default() }).await?;
+    let (mut sum, mut tokens) = (0.0, 0_u64);
+    let mut rows = session.stream(BROADCAST).await?;
+    while let Some(batch) = rows.try_next().await? {
+        let advantages = batch.column(0).as_list::<i32>().values().as_primitive::<Float64Type>();
+        tokens += advantages.len() as u64;
+        // A null's value is not a number.
+        sum += advantages.values().iter().filter(|value| value.is_finite()).map(|value| value.abs()).sum::<f64>();
+    }
+    clock.stop(json!(sum), Some(tokens * 8), json!({ "tokens": tokens }))
+}
+
+async fn audit(data: &Path, checks: &[&str]) -> Result<(), Box<dyn Error>> {
+    let session = open(&data.join("lake")).await?;
+    let clock = Clock::start();
+    let report = phases::audit(&session, checks).await?;
     let found: Vec<u64> = report.checks.iter().map(|count| count.violation).collect();
     clock.stop(json!(found), None, Value::Null)
 }
 
+async fn columns(data: &Path) -> Result<(), Box<dyn Error>> {
+    let session = open(&data.join("lake")).await?;
+    let clock = Clock::start();
+    let rows = phases::read_needs(&session).await?;
+    clock.stop(json!(rows), None, Value::Null)
+}
+
 async fn export_rows(data: &Path) -> Result<(), Box<dyn Error>> {
     let session = open(&data.join("lake")).await?;
-    let out = data.join("exported");
-    if out.exists() {
-        std::fs::remove_dir_all(&out)?;
-    }
     let clock = Clock::start();
-    let options = ExportOptions { accept_assumed: true, ..ExportOptions::new(Format::Arrow) };
-    let manifest = export(&session, "merged", &out.display().to_string(), &options).await?;
-    let mut bytes = 0;
-    for entry in std::fs::read_dir(&out)? {
-        bytes += entry?.metadata()?.len();
-    }
-    clock.stop(json!(manifest.tokens), Some(bytes), Value::Null)
+    let (tokens, bytes) = phases::export_build(&session, &data.join("exported")).await?;
+    clock.stop(json!(tokens), Some(bytes), Value::Null)
 }
 
 async fn lookup(data: &Path) -> Result<(), Box<dyn Error>> {

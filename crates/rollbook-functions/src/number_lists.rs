@@ -162,6 +162,18 @@ impl<'a> Lists<'a> {
         }
     }
 
+    /// Whether a row's mask selects every token: it is null, or true throughout.
+    pub(crate) fn selects_all(&self, row: usize) -> bool {
+        match (self.range(row), &self.items) {
+            (None, _) => true,
+            (Some(range), Items::Booleans(items)) => {
+                let length = range.len();
+                items.null_count() == 0 && items.values().slice(range.start, length).count_set_bits() == length
+            }
+            (Some(range), Items::Numbers(_)) => range.is_empty(),
+        }
+    }
+
     /// Appends a row's numbers to `out`, NaN for nulls. What is `selected` must be finite; the others are taken as they are if finite.
     pub(crate) fn numbers(
         &self,
@@ -229,14 +241,14 @@ pub(crate) fn shared_length(function: &str, call: &str, row: usize, lists: &[&Li
 
 /// Makes a column of lists of numbers; NaN becomes null. `lengths` has `None` for a list that is null.
 pub(crate) fn lists_of(lengths: &[Option<usize>], values: Vec<f64>) -> Result<ArrayRef> {
-    let nulls = NullBuffer::from_iter(values.iter().map(|value| !value.is_nan()));
-    let nulls = (nulls.null_count() > 0).then_some(nulls);
+    let has_null = values.iter().any(|value| value.is_nan());
+    let nulls = has_null.then(|| NullBuffer::from_iter(values.iter().map(|value| !value.is_nan())));
     wrap(lengths, Arc::new(Float64Array::new(values.into(), nulls)), DataType::Float64)
 }
 
-/// Makes a column of masks; `None` becomes null.
-pub(crate) fn masks_of(lengths: &[Option<usize>], values: Vec<Option<bool>>) -> Result<ArrayRef> {
-    wrap(lengths, Arc::new(BooleanArray::from(values)), DataType::Boolean)
+/// Makes a column of masks.
+pub(crate) fn masks_of(lengths: &[Option<usize>], items: BooleanArray) -> Result<ArrayRef> {
+    wrap(lengths, Arc::new(items), DataType::Boolean)
 }
 
 fn wrap(lengths: &[Option<usize>], items: ArrayRef, item: DataType) -> Result<ArrayRef> {

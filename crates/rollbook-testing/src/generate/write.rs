@@ -1,6 +1,6 @@
 //! Writes a generated run as a folder in the exchange format.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -17,7 +17,7 @@ use parquet::file::properties::WriterProperties;
 use parquet::schema::types::ColumnPath;
 
 use super::tables::{self, Columns};
-use super::{Generator, Rollout, Summary};
+use super::{Generator, Options, Rollout, Summary};
 use crate::{Error, ErrorKind, Result};
 
 /// Prompt tokens in a batch of calls: 16 MB.
@@ -64,41 +64,77 @@ impl FromStr for Format {
 /// # Errors
 /// `Unavailable` if the folder cannot be written.
 pub fn write_tables(dir: &Path, generator: Generator, format: Format) -> Result<Summary> {
-    std::fs::create_dir_all(dir).map_err(|error| {
-        Error::new(ErrorKind::Unavailable, format!("cannot write to {}", dir.display())).because(error)
-    })?;
     let options = generator.options().clone();
-    let mut sink = Sink { dir: dir.to_owned(), format, files: BTreeMap::new() };
-    sink.write("runs", &tables::runs(&options, Columns::Filled)?)?;
-    sink.write("policies", &tables::policies(&options, Columns::Filled)?)?;
-    sink.write("encodings", &tables::encodings(Columns::Filled)?)?;
+    write_rollouts(dir, &options, generator, format)
+}
+
+/// Writes some rollouts of a run: the same for a part of a generator, with which a run of any size fits a small disk.
+///
+/// # Errors
+/// As [`write_tables`].
+pub fn write_rollouts(
+    dir: &Path,
+    options: &Options,
+    rollouts: impl IntoIterator<Item = Rollout>,
+    format: Format,
+) -> Result<Summary> {
+    let mut sink = Sink::create(dir, options, format)?;
     let (mut summary, mut held) = (Summary::default(), Vec::new());
-    let flush = |sink: &mut Sink, held: &mut Vec<Rollout>| -> Result<()> {
-        sink.write("rollouts", &tables::rollouts(&options, held, Columns::Filled)?)?;
-        sink.write("environment_records", &tables::environment_records(&options, held, Columns::Filled)?)?;
-        sink.write("scores", &tables::scores(&options, held, Columns::Filled)?)?;
-        held.clear();
-        Ok(())
-    };
-    for mut rollout in generator {
+    for rollout in rollouts {
         rollout.count(&mut summary);
         for range in tables::call_ranges(&rollout, BATCH_TOKENS) {
-            sink.write("calls", &tables::calls(&options, &rollout, range, Columns::Filled)?)?;
+            sink.write("calls", &tables::calls(options, &rollout, range, Columns::Filled)?)?;
         }
-        // The rest needs no tokens.
-        for call in &mut rollout.calls {
-            (call.suffix, call.output, call.logprobs) = (Vec::new(), Vec::new(), Vec::new());
-        }
-        held.push(rollout);
+        held.push(without_tokens(rollout));
         if held.len() == BATCH_ROLLOUTS {
-            flush(&mut sink, &mut held)?;
+            sink.write_ended(options, &mut held)?;
         }
     }
-    if !held.is_empty() {
-        flush(&mut sink, &mut held)?;
-    }
+    sink.write_ended(options, &mut held)?;
     sink.finish()?;
     Ok(summary)
+}
+
+/// Writes every rollout as they arrive where `in_flight` of them run at once, a call of each in turn: folders of Parquet
+/// files `piece-000000`, … with `calls` calls each, and a rollout's other rows once its last call is out.
+///
+/// # Errors
+/// As [`write_tables`].
+pub fn write_live(dir: &Path, mut generator: Generator, in_flight: usize, calls: usize) -> Result<()> {
+    let options = generator.options().clone();
+    let mut open: VecDeque<(Rollout, usize)> = VecDeque::new();
+    let mut ended = Vec::new();
+    for piece in 0.. {
+        let mut sink = Sink::create(&dir.join(format!("piece-{piece:06}")), &options, Format::Parquet)?;
+        for _ in 0..calls {
+            while open.len() < in_flight
+                && let Some(rollout) = generator.next()
+            {
+                open.push_back((rollout, 0));
+            }
+            let Some((rollout, call)) = open.pop_front() else { break };
+            sink.write("calls", &tables::calls(&options, &rollout, call..call + 1, Columns::Filled)?)?;
+            if call + 1 < rollout.calls.len() {
+                open.push_back((rollout, call + 1));
+            } else {
+                ended.push(without_tokens(rollout));
+            }
+        }
+        sink.write_ended(&options, &mut ended)?;
+        sink.finish()?;
+        if open.is_empty() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// What the tables other than calls need.
+fn without_tokens(mut rollout: Rollout) -> Rollout {
+    for call in &mut rollout.calls {
+        (call.suffix, call.output, call.logprobs) = (Vec::new(), Vec::new(), Vec::new());
+    }
+    rollout
 }
 
 /// One file a table, opened when its first batch comes.
@@ -115,6 +151,29 @@ enum TableFile {
 }
 
 impl Sink {
+    /// Makes the folder, with the rows that stand for the whole run.
+    fn create(dir: &Path, options: &Options, format: Format) -> Result<Self> {
+        std::fs::create_dir_all(dir).map_err(|error| {
+            Error::new(ErrorKind::Unavailable, format!("cannot write to {}", dir.display())).because(error)
+        })?;
+        let mut sink = Self { dir: dir.to_owned(), format, files: BTreeMap::new() };
+        sink.write("runs", &tables::runs(options, Columns::Filled)?)?;
+        sink.write("policies", &tables::policies(options, Columns::Filled)?)?;
+        sink.write("encodings", &tables::encodings(Columns::Filled)?)?;
+        Ok(sink)
+    }
+
+    /// Writes the small rows of rollouts whose calls are written, and forgets them.
+    fn write_ended(&mut self, options: &Options, rollouts: &mut Vec<Rollout>) -> Result<()> {
+        if !rollouts.is_empty() {
+            self.write("rollouts", &tables::rollouts(options, rollouts, Columns::Filled)?)?;
+            self.write("environment_records", &tables::environment_records(options, rollouts, Columns::Filled)?)?;
+            self.write("scores", &tables::scores(options, rollouts, Columns::Filled)?)?;
+            rollouts.clear();
+        }
+        Ok(())
+    }
+
     fn write(&mut self, table: &'static str, batch: &RecordBatch) -> Result<()> {
         if !self.files.contains_key(table) {
             self.files.insert(table, TableFile::create(&self.dir, table, self.format, batch)?);
@@ -180,7 +239,6 @@ fn failed(error: impl std::error::Error + Send + Sync + 'static) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Options;
     use super::*;
 
     fn written(format: Format) -> (tempfile::TempDir, Summary) {
@@ -219,5 +277,43 @@ mod tests {
         let reader = arrow::ipc::reader::FileReader::try_new(file, None).unwrap();
         let rows: usize = reader.map(|batch| batch.unwrap().num_rows()).sum();
         assert_eq!(rows as u64, summary.calls);
+    }
+
+    #[test]
+    fn live_order_has_every_call_once_and_a_rollout_when_it_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options { groups: 1, group_size: 4, turns: 4.0, ..Options::default() };
+        write_live(dir.path(), Generator::new(options.clone()), 3, 5).unwrap();
+        let (mut calls, mut rollouts) = (Vec::new(), 0);
+        let mut pieces: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        pieces.sort();
+        let read = |path: PathBuf| {
+            let file = File::open(path).unwrap();
+            parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder::try_new(file).unwrap().build().unwrap()
+        };
+        for piece in &pieces {
+            for batch in read(piece.join("calls.parquet")) {
+                let batch = batch.unwrap();
+                let ids = batch.column_by_name("call_id").unwrap();
+                calls.extend(
+                    (0..batch.num_rows()).map(|row| arrow::util::display::array_value_to_string(ids, row).unwrap()),
+                );
+            }
+            if piece.join("rollouts.parquet").exists() {
+                rollouts += read(piece.join("rollouts.parquet")).map(|batch| batch.unwrap().num_rows()).sum::<usize>();
+            }
+        }
+        let generated: Vec<Rollout> = Generator::new(options).collect();
+        assert_eq!(rollouts, 4);
+        // The first calls of the three rollouts under way, then their second ones.
+        let first = |call: usize| generated[..3].iter().map(move |rollout| tables::call_id(rollout, call));
+        assert_eq!(calls[..6], first(0).chain(first(1)).collect::<Vec<_>>());
+        let mut all: Vec<String> = generated
+            .iter()
+            .flat_map(|rollout| (0..rollout.calls.len()).map(|call| tables::call_id(rollout, call)))
+            .collect();
+        all.sort();
+        calls.sort();
+        assert_eq!(calls, all);
     }
 }

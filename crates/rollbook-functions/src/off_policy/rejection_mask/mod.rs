@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::ArrayRef;
+use arrow::array::{ArrayRef, BooleanArray};
 use datafusion_common::{Result, plan_err};
 
 use super::criteria::{Criterion, Level};
@@ -91,7 +91,7 @@ impl Kernel for RejectionMask {
                 *kept = both(*kept, verdict);
             }
         }
-        masks_of(&tokens.lengths, kept)
+        masks_of(&tokens.lengths, BooleanArray::from(kept))
     }
 }
 

@@ -47,9 +47,13 @@ fn evaluate(columns: &[ArrayRef], rows: usize, constants: &Constants) -> Result<
         let length = mask.length(row);
         lengths.push(length);
         let Some(length) = length else { continue };
+        let value = if values.is_valid(row) { values.value(row) } else { f64::NAN };
+        if mask.selects_all(row) {
+            items.resize(items.len() + length, value);
+            continue;
+        }
         selected.clear();
         mask.select(row, length, &mut selected);
-        let value = if values.is_valid(row) { values.value(row) } else { f64::NAN };
         items.extend(selected.iter().map(|is_selected| if *is_selected { value } else { elsewhere }));
     }
     lists_of(&lengths, items)

@@ -1,6 +1,6 @@
 //! `token_mask(output_len, sampled_mask, action_mask, call_id)`: which tokens of a call the policy sampled and the source meant to train.
 
-use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, BooleanBufferBuilder};
 use arrow::datatypes::Int64Type;
 use datafusion_common::{Result, exec_err, internal_err};
 
@@ -48,7 +48,7 @@ fn evaluate(columns: &[ArrayRef], rows: usize, _: &Constants) -> Result<ArrayRef
         return internal_err!("{name}: output_len is of type {}", lengths.data_type());
     };
     let mut lengths = Vec::with_capacity(rows);
-    let mut items = Vec::new();
+    let mut items = BooleanBufferBuilder::new(0);
     let (mut one, mut other) = (Vec::new(), Vec::new());
     for row in 0..rows {
         if given.is_null(row) {
@@ -62,11 +62,17 @@ fn evaluate(columns: &[ArrayRef], rows: usize, _: &Constants) -> Result<ArrayRef
             return exec_err!("{name}: call {} has {length} output tokens and a mask of {wrong}", ids.show(row));
         }
         lengths.push(Some(length));
+        if masks.iter().all(|mask| mask.selects_all(row)) {
+            items.append_n(length, true);
+            continue;
+        }
         one.clear();
         other.clear();
         masks[0].select(row, length, &mut one);
         masks[1].select(row, length, &mut other);
-        items.extend(one.iter().zip(&other).map(|(one, other)| Some(*one && *other)));
+        for (one, other) in one.iter().zip(&other) {
+            items.append(*one && *other);
+        }
     }
-    masks_of(&lengths, items)
+    masks_of(&lengths, BooleanArray::new(items.finish(), None))
 }

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, BooleanBuilder, Float32Builder, Float64Builder,
-    Int32Array, Int32Builder, Int64Array, Int64Builder, ListArray, MapBuilder, MapFieldNames, PrimitiveArray,
-    RecordBatch, RecordBatchOptions, StringBuilder, StructArray, UInt32Array,
+    Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, BooleanBuilder, Float64Builder, Int32Array, Int64Array,
+    Int64Builder, ListArray, MapBuilder, MapFieldNames, PrimitiveArray, PrimitiveBuilder, RecordBatch,
+    RecordBatchOptions, StringBuilder, StructArray, UInt32Array,
 };
 use datafusion::arrow::compute::{cast, take};
 use datafusion::arrow::datatypes::{DataType, Field, Float32Type, Int32Type, Int64Type, SchemaRef};
-use datafusion::common::{Result, exec_datafusion_err};
+use datafusion::common::{Result, exec_datafusion_err, exec_err};
 
+use super::KEYS;
 use super::piece::pieces;
 use super::signals::Signals;
 
@@ -57,32 +58,45 @@ pub(super) struct Chunk<'a> {
 impl Chunk<'_> {
     /// Builds the columns of `schema`.
     pub(super) fn batch(&self, schema: &SchemaRef) -> Result<RecordBatch> {
-        let rows: UInt32Array = self
-            .places()
-            .map(|(row, _)| {
-                u32::try_from(row).map_err(|error| exec_datafusion_err!("too many calls in a batch: {error}"))
-            })
-            .collect::<Result<Vec<u32>>>()?
-            .into();
-        let columns = schema.fields().iter().map(|field| self.column(field, &rows)).collect::<Result<Vec<_>>>()?;
-        let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
+        let rows = if schema.fields().iter().any(|field| KEYS.contains(&field.name().as_str())) {
+            Some(self.rows()?)
+        } else {
+            None
+        };
+        let columns =
+            schema.fields().iter().map(|field| self.column(field, rows.as_ref())).collect::<Result<Vec<_>>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(self.count()));
         Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
     }
 
-    fn column(&self, field: &Field, rows: &UInt32Array) -> Result<ArrayRef> {
+    fn count(&self) -> usize {
+        self.runs.iter().map(|run| run.to - run.from).sum()
+    }
+
+    /// Every token's call.
+    fn rows(&self) -> Result<UInt32Array> {
+        let row =
+            |(row, _)| u32::try_from(row).map_err(|error| exec_datafusion_err!("too many calls in a batch: {error}"));
+        Ok(self.places().map(row).collect::<Result<Vec<u32>>>()?.into())
+    }
+
+    fn column(&self, field: &Field, rows: Option<&UInt32Array>) -> Result<ArrayRef> {
         Ok(match field.name().as_str() {
             "position" => {
                 Arc::new(self.places().map(|(_, at)| i32::try_from(at).unwrap_or(i32::MAX)).collect::<Int32Array>())
             }
-            "token_id" => self.token_ids()?,
-            "logprob" => self.logprobs()?,
+            "token_id" => self.items::<Int32Type>("output_token_ids")?,
+            "logprob" => self.items::<Float32Type>("output_logprobs")?,
             "is_sampled" => self.is_sampled()?,
             "policy_version" => self.policy_versions()?,
             "signals" => self.signals()?,
             "advantage" => self.numbers("advantages", |_, new| new)?,
             "loss_weight" => self.numbers("loss_weights", |old, new| old + new)?,
             "trained" => self.trained()?,
-            key => take(column(self.calls, key)?, rows, None)?,
+            key => match rows {
+                Some(rows) => take(column(self.calls, key)?, rows, None)?,
+                None => return exec_err!("{key} is no column that a call's tokens share"),
+            },
         })
     }
 
@@ -91,24 +105,22 @@ impl Chunk<'_> {
         self.runs.iter().flat_map(|run| (run.from..run.to).map(|at| (run.row, at)))
     }
 
-    fn token_ids(&self) -> Result<ArrayRef> {
-        let lists = column(self.calls, "output_token_ids")?.as_list::<i32>();
-        let mut out = Int32Builder::new();
+    /// The items of a list at the tokens' positions, null beyond its end.
+    fn items<T: ArrowPrimitiveType>(&self, name: &str) -> Result<ArrayRef> {
+        let lists = column(self.calls, name)?.as_list::<i32>();
+        let all = lists.values().as_primitive::<T>();
+        let mut out = PrimitiveBuilder::<T>::with_capacity(self.count());
         for run in self.runs {
-            let ids = item(lists, run.row);
-            let ids = ids.as_ref().map(AsArray::as_primitive::<Int32Type>);
-            (run.from..run.to).for_each(|at| out.append_option(ids.and_then(|ids| value_at(ids, at))));
-        }
-        Ok(Arc::new(out.finish()))
-    }
-
-    fn logprobs(&self) -> Result<ArrayRef> {
-        let lists = column(self.calls, "output_logprobs")?.as_list::<i32>();
-        let mut out = Float32Builder::new();
-        for run in self.runs {
-            let values = item(lists, run.row);
-            let values = values.as_ref().map(AsArray::as_primitive::<Float32Type>);
-            (run.from..run.to).for_each(|at| out.append_option(values.and_then(|values| value_at(values, at))));
+            let [start, end] = [lists.offsets()[run.row], lists.offsets()[run.row + 1]];
+            let (start, end) = (usize::try_from(start).unwrap_or_default(), usize::try_from(end).unwrap_or_default());
+            let end = if lists.is_valid(run.row) { end } else { start };
+            let (from, to) = ((start + run.from).min(end), (start + run.to).min(end));
+            if all.null_count() == 0 {
+                out.append_slice(&all.values()[from..to]);
+            } else {
+                (from..to).for_each(|at| out.append_option(value_at(all, at)));
+            }
+            out.append_nulls(run.to - run.from - (to - from));
         }
         Ok(Arc::new(out.finish()))
     }

@@ -9,6 +9,7 @@
 
 mod chunk;
 mod exec;
+mod output_pieces;
 mod piece;
 mod plan;
 mod signals;

@@ -1,11 +1,14 @@
 //! What must be read of the calls, and joined to them, to give some columns of the view.
 
+use std::sync::Arc;
+
 use datafusion::common::Result;
-use datafusion::execution::SessionState;
+use datafusion::execution::{FunctionRegistry, SessionState};
 use datafusion::logical_expr::utils::conjunction;
-use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, ScalarUDF};
 
 use super::KEYS;
+use super::output_pieces::OutputPieces;
 use crate::session::parse;
 
 /// The signals of each call, as a list of names and values.
@@ -19,17 +22,9 @@ LEFT JOIN (
 /// What the newest build of a run made of each call's output.
 const PIECES: &str = "
 LEFT JOIN (
-    SELECT run_id, seg['rollout_id'] AS rollout_id, seg['call_id'] AS call_id,
-           array_agg(named_struct(
-               'start', seg['source_start'],
-               'length', seg['length'],
-               'trained', seg['trained'],
-               'mask', slice(action_mask, seg['start'], seg['length']),
-               'advantages', slice(advantages, seg['start'], seg['length']),
-               'loss_weights', slice(loss_weights, seg['start'], seg['length'])
-           )) AS _pieces
+    SELECT run_id, piece['rollout_id'] AS rollout_id, piece['call_id'] AS call_id, array_agg(piece) AS _pieces
     FROM (
-        SELECT p.run_id, p.action_mask, p.advantages, p.loss_weights, unnest(p.segments) AS seg
+        SELECT p.run_id, unnest(_output_pieces(p.segments, p.action_mask, p.advantages, p.loss_weights)) AS piece
         FROM samples AS p JOIN (
             SELECT run_id, build_id FROM (
                 SELECT run_id, build_id, row_number() OVER (
@@ -37,7 +32,7 @@ LEFT JOIN (
                 ) AS place FROM builds
             ) WHERE place = 1
         ) AS b ON p.run_id = b.run_id AND p.build_id = b.build_id
-    ) WHERE seg['source'] = 'output' GROUP BY run_id, seg['rollout_id'], seg['call_id']
+    ) GROUP BY run_id, piece['rollout_id'], piece['call_id']
 ) AS p ON c.run_id = p.run_id AND c.rollout_id = p.rollout_id AND c.call_id = p.call_id";
 
 /// Whether a filter reads nothing but columns that a call's tokens share.
@@ -89,6 +84,8 @@ pub(super) async fn calls(session: &SessionState, columns: &[String], filters: &
         })
         .collect();
     let sql = format!("SELECT {} FROM calls AS c{joins}", select.join(", "));
+    let mut session = session.clone();
+    session.register_udf(Arc::new(ScalarUDF::from(OutputPieces::new())))?;
     let plan = session.statement_to_plan(parse(&sql)?).await?;
     match conjunction(filters.to_vec()) {
         Some(filter) => LogicalPlanBuilder::from(plan).filter(filter)?.build(),
