@@ -37,6 +37,8 @@ struct Setting {
     page: usize,
     row_group: usize,
     form: Form,
+    /// Level and page size of the ids, where they are not those of the logprobs.
+    ids: Option<(i32, usize)>,
     change: fn(WriterPropertiesBuilder) -> WriterPropertiesBuilder,
 }
 
@@ -53,8 +55,15 @@ enum Form {
 
 fn settings() -> Vec<Setting> {
     let same: fn(WriterPropertiesBuilder) -> WriterPropertiesBuilder = |builder| builder;
-    let setting =
-        |name: String, level, page, row_group, form, change| Setting { name, level, page, row_group, form, change };
+    let setting = |name: String, level, page, row_group, form, change| Setting {
+        name,
+        level,
+        page,
+        row_group,
+        form,
+        ids: None,
+        change,
+    };
     let mut all = Vec::new();
     for page in [MIB, 8 * MIB] {
         for level in [1, 3, 6, 9, 12] {
@@ -62,7 +71,14 @@ fn settings() -> Vec<Setting> {
             all.push(setting(name, level, page, 64 * MIB, Form::Nullable, same));
         }
     }
-    for row_group in [8, 256] {
+    for level in [6, 9] {
+        for page in [1, 2, 4, 8] {
+            let name = format!("ids zstd {level}, pages of {page} MiB; logprobs zstd 3, 1 MiB");
+            let ids = Some((level, page * MIB));
+            all.push(Setting { ids, ..setting(name, 3, MIB, 64 * MIB, Form::Nullable, same) });
+        }
+    }
+    for row_group in [8, 16, 32, 256] {
         let name = format!("zstd 3, pages of 1 MiB, row groups of {row_group} MiB");
         all.push(setting(name, 3, MIB, row_group * MIB, Form::Nullable, same));
     }
@@ -117,12 +133,19 @@ impl Setting {
     fn measured(&self, batches: &[RecordBatch]) -> Result<String, Box<dyn Error>> {
         let batches = batches.iter().map(|batch| self.form.of(batch)).collect::<Result<Vec<_>, _>>()?;
         let schema = batches.first().ok_or("the lake has no calls")?.schema();
-        let builder = WriterProperties::builder()
+        let mut builder = WriterProperties::builder()
             .set_compression(Compression::ZSTD(ZstdLevel::try_new(self.level)?))
             .set_dictionary_enabled(false)
             .set_data_page_size_limit(self.page)
             .set_max_row_group_row_count(None)
             .set_max_row_group_bytes(Some(self.row_group));
+        if let Some((level, page)) = self.ids {
+            for name in [TOKENS[0], TOKENS[1]] {
+                builder = builder
+                    .set_column_compression(path(name), Compression::ZSTD(ZstdLevel::try_new(level)?))
+                    .set_column_data_page_size_limit(path(name), page);
+            }
+        }
         let began = cpu_seconds();
         let mut writer = ArrowWriter::try_new(Vec::new(), schema, Some((self.change)(builder).build()))?;
         for batch in &batches {

@@ -15,6 +15,9 @@ use crate::file::order::sort_columns;
 
 const ZSTD_LEVEL: i32 = 3;
 const DATA_PAGE_BYTES: usize = 1 << 20;
+/// Token ids repeat over long stretches: a higher level and larger pages find them (docs/decisions/0060).
+const IDS_ZSTD_LEVEL: i32 = 9;
+const IDS_PAGE_BYTES: usize = 4 << 20;
 /// Keys that a lookup prunes pages by.
 const PAGE_STATISTICS: [&str; 6] = ["run_id", "step", "group_id", "rollout_id", "call_id", "build_id"];
 /// Text that hardly repeats within a file, so that a dictionary only costs.
@@ -36,7 +39,12 @@ pub(super) fn properties(table: &Table, schema: &Schema) -> Result<WriterPropert
         let path = leaf.path().clone();
         if leaf.max_rep_level() > 0 {
             // Bounds over the items of a list prune nothing.
-            builder = builder.set_column_statistics_enabled(path, EnabledStatistics::None);
+            builder = builder.set_column_statistics_enabled(path.clone(), EnabledStatistics::None);
+            if leaf.physical_type() == Type::INT32 {
+                builder = builder
+                    .set_column_compression(path.clone(), Compression::ZSTD(ZstdLevel::try_new(IDS_ZSTD_LEVEL)?))
+                    .set_column_data_page_size_limit(path, IDS_PAGE_BYTES);
+            }
         } else if PAGE_STATISTICS.contains(&leaf.name()) {
             builder = builder
                 .set_column_statistics_enabled(path.clone(), EnabledStatistics::Page)

@@ -45,13 +45,15 @@ const OVERSIZE: usize = 4;
 pub struct WriterLimits {
     /// A row group ends at the first rollout end after this many encoded bytes.
     pub row_group_bytes: usize,
+    /// Or after this many rows: a file is read by as many threads as it has row groups.
+    pub row_group_rows: usize,
     /// A file ends at the first rollout end after this many bytes.
     pub file_bytes: usize,
 }
 
 impl Default for WriterLimits {
     fn default() -> Self {
-        Self { row_group_bytes: 64 << 20, file_bytes: 256 << 20 }
+        Self { row_group_bytes: 16 << 20, row_group_rows: 128 << 10, file_bytes: 256 << 20 }
     }
 }
 
@@ -139,7 +141,8 @@ impl TableWriter {
         if border == Border::Run || (may_end && total >= self.limits.file_bytes) {
             return self.close().await;
         }
-        let is_full = may_end && group >= self.limits.row_group_bytes;
+        let rows = open.encoder.in_progress_rows();
+        let is_full = may_end && (group >= self.limits.row_group_bytes || rows >= self.limits.row_group_rows);
         if is_full || group >= self.limits.row_group_bytes.saturating_mul(OVERSIZE) {
             open.encoder.flush()?;
             open.send().await?;

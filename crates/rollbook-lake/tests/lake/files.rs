@@ -41,7 +41,7 @@ async fn row_groups_end_where_a_rollout_ends() {
         .flat_map(|name| (0..25).map(|call| ("run", Some(1), Some("g"), Some(name.as_str()), call)))
         .collect();
     let batches: Vec<&[Row<'_>]> = rows.chunks(40).collect();
-    let limits = WriterLimits { row_group_bytes: 4_000, file_bytes: usize::MAX };
+    let limits = WriterLimits { row_group_bytes: 4_000, file_bytes: usize::MAX, ..WriterLimits::default() };
     let files = write(&fixture.lake, "calls", limits, &batches).await;
     assert_eq!(files.len(), 1);
     let (metadata, batches) = read(&fixture.lake, &files[0]).await;
@@ -62,7 +62,7 @@ async fn a_rollout_larger_than_a_row_group_is_cut_at_the_hard_limit() {
     let fixture = Fixture::new().await;
     let rows: Vec<Row<'_>> = (0..300).map(|call| ("run", Some(1), Some("g"), Some("a"), call)).collect();
     let batches: Vec<&[Row<'_>]> = rows.chunks(10).collect();
-    let limits = WriterLimits { row_group_bytes: 1, file_bytes: 1 };
+    let limits = WriterLimits { row_group_bytes: 1, file_bytes: 1, ..WriterLimits::default() };
     let files = write(&fixture.lake, "calls", limits, &batches).await;
     assert_eq!(files.len(), 1, "a rollout is never split over files");
     let (metadata, _) = read(&fixture.lake, &files[0]).await;
@@ -78,7 +78,7 @@ async fn files_end_with_their_run_and_when_they_are_large() {
     let runs: Vec<_> = files.iter().map(|file| (file.run_id.clone().unwrap().0, file.rows)).collect();
     assert_eq!(runs, [("r1".to_owned(), 2), ("r2".to_owned(), 2), ("r3".to_owned(), 1)]);
     // A rollout is never split over files.
-    let tiny = WriterLimits { row_group_bytes: 1, file_bytes: 1 };
+    let tiny = WriterLimits { row_group_bytes: 1, file_bytes: 1, ..WriterLimits::default() };
     let split = write(&fixture.lake, "calls", tiny, &[&rows[..1], &rows[1..2]]).await;
     assert_eq!(split.iter().map(|file| file.rows).collect::<Vec<_>>(), [2]);
     let two = write(&fixture.lake, "calls", tiny, &[&rows[2..3], &rows[3..4]]).await;

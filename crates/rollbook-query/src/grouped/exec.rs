@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
-use datafusion::arrow::compute::concat;
+use datafusion::arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, UInt64Array};
+use datafusion::arrow::compute::{concat, partition, take};
 use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, ScalarValue, internal_err};
@@ -215,6 +215,25 @@ struct Gathered {
     parts: Vec<Vec<ArrayRef>>,
 }
 
+/// Appends the group of every row. Stored rows of a group lie side by side: such neighbors are looked up once.
+fn number(groups: &mut (dyn GroupValues + 'static), keys: &[ArrayRef], numbers: &mut Vec<usize>) -> Result<()> {
+    let rows = keys.first().map_or(0, |key| key.len());
+    let runs = partition(keys)?.ranges();
+    let mut found = Vec::new();
+    if runs.len() > rows / 2 {
+        groups.intern(keys, &mut found)?;
+        numbers.extend(found);
+        return Ok(());
+    }
+    let firsts = UInt64Array::from_iter_values(runs.iter().map(|run| run.start as u64));
+    let keys = keys.iter().map(|key| Ok(take(key, &firsts, None)?)).collect::<Result<Vec<ArrayRef>>>()?;
+    groups.intern(&keys, &mut found)?;
+    for (run, group) in runs.into_iter().zip(found) {
+        numbers.resize(numbers.len() + run.len(), group);
+    }
+    Ok(())
+}
+
 impl GroupedWindowExec {
     async fn run(
         &self,
@@ -266,11 +285,7 @@ impl GroupedWindowExec {
             exprs.iter().map(|expr| expr.evaluate(&batch)?.into_array(rows)).collect()
         };
         match groups {
-            Some(groups) => {
-                let mut numbers = Vec::new();
-                groups.intern(&evaluated(&self.keys)?, &mut numbers)?;
-                gathered.numbers.extend(numbers);
-            }
+            Some(groups) => number(groups, &evaluated(&self.keys)?, &mut gathered.numbers)?,
             None => gathered.numbers.resize(gathered.numbers.len() + rows, 0),
         }
         let columns = evaluated(&self.columns)?;

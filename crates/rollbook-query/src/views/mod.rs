@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use datafusion::catalog::view::ViewTable;
 use datafusion::catalog::{SchemaProvider, TableProvider};
+use rollbook_lake::DataFile;
 use rollbook_schema::Table;
 
 pub(crate) use tokens::TokensExec;
@@ -76,7 +77,10 @@ fn history_name(table: &Table) -> String {
 }
 
 fn lake_table(session: &Session, table: &'static Table) -> Result<LakeTable> {
-    let files = &session.snapshot().table(&table.name).files;
+    lake_table_of(session, table, &session.snapshot().table(&table.name).files)
+}
+
+fn lake_table_of(session: &Session, table: &'static Table, files: &[Arc<DataFile>]) -> Result<LakeTable> {
     Ok(LakeTable::new(table, files, store_url(session.lake())?).within(session.within(&table.name)))
 }
 

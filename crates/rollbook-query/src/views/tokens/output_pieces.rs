@@ -169,6 +169,7 @@ fn cut(list: &ListArray, places: &[Place]) -> Result<ListArray> {
 #[cfg(test)]
 mod tests {
     use datafusion::arrow::array::{BooleanArray, Float32Array, Float64Array, StringArray};
+    use datafusion::arrow::datatypes::Float64Type;
 
     use super::super::chunk::flag_at;
     use super::*;
@@ -216,7 +217,7 @@ mod tests {
         let numbers = |name: &str, at: usize| -> Option<Vec<f64>> {
             let list = field(cut, name).unwrap().as_list::<i32>();
             let values = list.is_valid(at).then(|| cast(&list.value(at), &DataType::Float64).unwrap())?;
-            Some(values.as_primitive::<datafusion::arrow::datatypes::Float64Type>().values().to_vec())
+            Some(values.as_primitive::<Float64Type>().values().to_vec())
         };
         assert_eq!(numbers("advantages", 0), Some(vec![2.0, 3.0]));
         assert_eq!(numbers("advantages", 1), Some(vec![4.0, 5.0]));
