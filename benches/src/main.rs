@@ -10,6 +10,11 @@ mod yardstick;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use mimalloc::MiMalloc;
+
+/// As the program has it.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// Workloads and measurements of Rollbook.
 #[derive(Debug, Parser)]

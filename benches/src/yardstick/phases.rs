@@ -27,8 +27,13 @@ pub(super) async fn lake_at(folder: &Path) -> Done<Lake> {
 
 /// Opens a session with two threads.
 pub(super) async fn open(folder: &Path) -> Done<Session> {
+    open_at(folder, None).await
+}
+
+/// The same at a snapshot.
+pub(super) async fn open_at(folder: &Path, at: Option<u64>) -> Done<Session> {
     let lake = lake_at(folder).await?;
-    let session = Session::open(&lake, None, SessionOptions { threads: 2, ..SessionOptions::default() }).await?;
+    let session = Session::open(&lake, at, SessionOptions { threads: 2, ..SessionOptions::default() }).await?;
     rollbook_audit::register(&session)?;
     Ok(session)
 }

@@ -13,7 +13,7 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::{Value, json};
 
 use super::measured::Clock;
-use super::phases::{self, lake_at, open, table_bytes};
+use super::phases::{self, lake_at, open, open_at, table_bytes};
 
 /// One question.
 pub(super) struct TaskOf {
@@ -68,6 +68,9 @@ pub(super) const TASKS: &[TaskOf] = &[
 
 const GRPO: &str = "grpo(value, rollout_id) OVER (PARTITION BY run_id, group_id)";
 
+/// The snapshot that shows the import and no build: peers look at calls alone.
+const IMPORTED: u64 = 1;
+
 /// A copied rollout begins with a copied first answer; only where that is so are all answers looked at.
 const DUPLICATES: &str = "
 WITH suspect AS (
@@ -99,8 +102,8 @@ pub(super) async fn run(name: &str, data: &Path) -> Result<(), Box<dyn Error>> {
         "scan" => scan(data).await,
         "import" => import_lines(data).await,
         "rebuild" => rebuild(data).await,
-        "audit" => audit(data, &["token/length", "token/logprob_value"]).await,
-        "checks" => audit(data, &[]).await,
+        "audit" => audit(data, &["token/length", "token/logprob_value"], Some(IMPORTED)).await,
+        "checks" => audit(data, &[], None).await,
         "columns" => columns(data).await,
         "derive" => {
             let clock = Clock::start();
@@ -261,8 +264,8 @@ async fn broadcast(data: &Path) -> Result<(), Box<dyn Error>> {
     clock.stop(json!(sum), Some(tokens * 8), json!({ "tokens": tokens }))
 }
 
-async fn audit(data: &Path, checks: &[&str]) -> Result<(), Box<dyn Error>> {
-    let session = open(&data.join("lake")).await?;
+async fn audit(data: &Path, checks: &[&str], at: Option<u64>) -> Result<(), Box<dyn Error>> {
+    let session = open_at(&data.join("lake"), at).await?;
     let clock = Clock::start();
     let report = phases::audit(&session, checks).await?;
     let found: Vec<u64> = report.checks.iter().map(|count| count.violation).collect();

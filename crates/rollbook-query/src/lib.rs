@@ -6,6 +6,7 @@
 //! ```
 
 pub mod build;
+mod build_sides;
 pub mod compact;
 pub mod compare;
 mod encodings;

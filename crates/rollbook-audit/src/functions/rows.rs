@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, BooleanBuilder, Int32Builder, ListBuilder, StringArray, StringBuilder,
+    Array, ArrayRef, AsArray, BooleanArray, Int32Builder, ListArray, StringArray, StringBuilder,
 };
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Field, Int32Type};
@@ -12,7 +12,7 @@ use datafusion::common::Result;
 use datafusion::logical_expr::ScalarUDF;
 
 use super::lists::{
-    any_struct, argument, fields, index, int, int_field, item, list, list_of_structs, lists, mask, structs, text_field,
+    any_struct, argument, fields, index, int, int_field, item, list, list_of_structs, lists, structs, text_field,
 };
 use super::row_function::RowFunction;
 
@@ -26,29 +26,27 @@ pub(super) fn row_mask() -> ScalarUDF {
         let masks = lists(arrays, 0)?;
         let conventions = cast(argument(arrays, 1)?, &DataType::Utf8)?;
         let conventions = conventions.as_string::<i32>();
-        let field = Field::new("element", DataType::Boolean, true);
-        let mut out = ListBuilder::new(BooleanBuilder::new()).with_field(Arc::new(field));
-        for row in 0..rows {
-            let Some(mask) = mask(masks, row)? else {
-                out.append_null();
-                continue;
-            };
-            let moves = conventions.is_valid(row) && conventions.value(row) == PREDICTS_NEXT;
-            if moves {
-                out.append_value(moved(&mask));
-            } else {
-                out.append_value(mask.iter());
-            }
-        }
-        Ok(Arc::new(out.finish()) as ArrayRef)
+        let moves = |row: usize| conventions.is_valid(row) && conventions.value(row) == PREDICTS_NEXT;
+        let values = cast(masks.values(), &DataType::Boolean)?;
+        let values = if (0..rows).any(moves) { moved(masks, values.as_boolean(), moves) } else { values };
+        let field = Arc::new(Field::new("element", DataType::Boolean, true));
+        Ok(Arc::new(ListArray::try_new(field, masks.offsets().clone(), values, masks.nulls().cloned())?) as ArrayRef)
     })
 }
 
-/// A mask over inputs, whose items speak of the token after them: no item speaks of the first, and the last of none.
-fn moved(mask: &BooleanArray) -> Vec<Option<bool>> {
-    let kept = mask.len().saturating_sub(1);
-    let first = (!mask.is_empty()).then_some(Some(false));
-    first.into_iter().chain(mask.iter().take(kept)).collect()
+/// The items of masks, those of some rows moved by one: items over inputs speak of the token after them, so that none speaks
+/// of the first, and the last of none.
+fn moved(masks: &ListArray, values: &BooleanArray, moves: impl Fn(usize) -> bool) -> ArrayRef {
+    let mut items: Vec<Option<bool>> = values.iter().collect();
+    for row in (0..masks.len()).filter(|row| moves(*row)) {
+        let [start, end] =
+            [masks.offsets()[row], masks.offsets()[row + 1]].map(|end| usize::try_from(end).unwrap_or(0));
+        if let Some(items) = items.get_mut(start..end).filter(|items| !items.is_empty()) {
+            items.rotate_right(1);
+            items[0] = Some(false);
+        }
+    }
+    Arc::new(BooleanArray::from(items))
 }
 
 fn start_fields() -> [(&'static str, DataType); 5] {
@@ -136,13 +134,23 @@ fn starts(items: &ArrayRef) -> Result<Vec<Start>> {
 
 #[cfg(test)]
 mod tests {
+    use datafusion::arrow::array::{BooleanBuilder, ListBuilder};
+
     use super::*;
 
     #[test]
     fn a_mask_over_inputs_moves_by_one() {
-        // ids 1 5 EOS: the input 1 predicts 5, 5 predicts EOS, EOS predicts nothing.
-        let mask = BooleanArray::from(vec![true, true, false]);
-        assert_eq!(moved(&mask), [Some(false), Some(true), Some(true)]);
-        assert_eq!(moved(&BooleanArray::from(Vec::<bool>::new())), []);
+        // ids 1 5 EOS: the input 1 predicts 5, 5 predicts EOS, EOS predicts nothing. The other rows stay.
+        let item = |value: bool| Some(value);
+        let rows: [Option<Vec<Option<bool>>>; 4] =
+            [Some(vec![item(true), item(true), item(false)]), Some(vec![]), Some(vec![item(true), None]), None];
+        let mut masks = ListBuilder::new(BooleanBuilder::new());
+        rows.iter().for_each(|row| masks.append_option(row.clone()));
+        let masks = masks.finish();
+        let values = moved(&masks, masks.values().as_boolean(), |row| row < 2);
+        assert_eq!(
+            values.as_boolean(),
+            &BooleanArray::from(vec![item(false), item(true), item(true), item(true), None])
+        );
     }
 }

@@ -11,6 +11,8 @@ mod left_out;
 mod lookup;
 mod manifest;
 mod part;
+mod parts;
+mod rows;
 mod run;
 #[cfg(test)]
 mod tests;

@@ -3,13 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
-use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
-use arrow::compute::cast;
-use arrow::datatypes::SchemaRef;
-use datafusion::execution::SessionStateBuilder;
-use datafusion::prelude::SessionContext;
 use futures::TryStreamExt;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
@@ -17,11 +11,11 @@ use object_store::{ObjectStore, ObjectStoreExt};
 use crate::error::{Error, ErrorKind, Result};
 use crate::export::left_out::LeftOut;
 use crate::export::lookup::{Build, find_build};
-use crate::export::manifest::{ExportedFile, MANIFEST, MANIFEST_FORMAT, Manifest};
-use crate::export::part::{PartEncoder, sha256_hex};
+use crate::export::manifest::{MANIFEST, MANIFEST_FORMAT, Manifest};
+use crate::export::parts::Parts;
+use crate::export::rows::rows_of;
 use crate::export::verify::read_manifest;
-use crate::recipe::{quoted, table, text_column};
-use crate::session::{PlanOptions, Session, parse};
+use crate::session::Session;
 
 /// Format of an export's files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,12 +93,12 @@ pub async fn export(session: &Session, build: &str, dest: &str, options: &Export
     let stale = check_destination(store.as_ref(), &url, &build).await?;
     let mut left_out =
         if options.include_quarantined { LeftOut::default() } else { LeftOut::of(session, &build).await? };
-    let mut parts = Parts::new(store.as_ref(), &build, options)?;
+    let mut parts = Parts::new(&store, &build, options)?;
     let mut rows = rows_of(session, &build).await?;
     while let Some(batch) = rows.try_next().await? {
         parts.write(&left_out.keep(&batch)?).await?;
     }
-    parts.close().await?;
+    let parts = parts.finish().await?;
     if parts.rows == 0 {
         let why = if left_out.count > 0 { format!(": {} are quarantined", left_out.count) } else { String::new() };
         let n = session.snapshot().n;
@@ -167,124 +161,4 @@ async fn check_destination(store: &dyn ObjectStore, url: &str, build: &Build) ->
         own.push(path);
     }
     Ok(own)
-}
-
-/// Bytes that a token of a row takes in all columns, about.
-const TOKEN_BYTES: usize = 4 + 4 + 1 + 4 + 4 + 8 + 4 + 4;
-/// Bytes that a sorted batch may take.
-const BATCH_BYTES: usize = 8 << 20;
-
-/// Streams a build's rows in the order of their places, in batches whose size depends on the rows' length.
-async fn rows_of(session: &Session, build: &Build) -> Result<datafusion::execution::SendableRecordBatchStream> {
-    let columns: Vec<String> = table("samples")?.logical().fields().iter().map(|field| field.name().clone()).collect();
-    let sql = format!(
-        "SELECT {} FROM samples WHERE run_id = {} AND build_id = {} \
-         ORDER BY epoch, coalesce(optimizer_step, step), step, micro_batch, rank, row_index",
-        columns.join(", "),
-        quoted(&build.run_id),
-        quoted(&build.id)
-    );
-    let plan = session.plan(parse(&sql)?, &PlanOptions::default()).await?;
-    let widest = match build.max_tokens.and_then(|tokens| usize::try_from(tokens).ok()) {
-        Some(tokens) => tokens,
-        None => widest_row(session, build).await?,
-    };
-    let rows = (BATCH_BYTES / (widest.max(1) * TOKEN_BYTES)).clamp(1, 8192);
-    let state = session.context().state();
-    let config = state.config().clone().with_batch_size(rows);
-    let state = SessionStateBuilder::new_from_existing(state).with_config(config).build();
-    let context = SessionContext::new_with_state(state);
-    Ok(context.execute_logical_plan(plan).await?.execute_stream().await?)
-}
-
-/// The longest row of a build that does not say.
-async fn widest_row(session: &Session, build: &Build) -> Result<usize> {
-    let found = session
-        .collect(&format!(
-            "SELECT CAST(coalesce(max(array_length(token_ids)), 0) AS VARCHAR) FROM samples \
-             WHERE run_id = {} AND build_id = {}",
-            quoted(&build.run_id),
-            quoted(&build.id)
-        ))
-        .await?;
-    Ok(text_column(&found, 0)?.first().and_then(|text| text.parse().ok()).unwrap_or(0))
-}
-
-/// Part files on their way out.
-struct Parts<'a> {
-    store: &'a dyn ObjectStore,
-    format: Format,
-    part_bytes: usize,
-    tag: String,
-    schema: SchemaRef,
-    open: Option<(PartEncoder, u64)>,
-    files: Vec<ExportedFile>,
-    rows: u64,
-    tokens: u64,
-    trained_tokens: u64,
-}
-
-impl<'a> Parts<'a> {
-    fn new(store: &'a dyn ObjectStore, build: &Build, options: &ExportOptions) -> Result<Self> {
-        Ok(Self {
-            store,
-            format: options.format,
-            part_bytes: options.part_bytes,
-            tag: build.file_tag(),
-            schema: table("samples")?.logical(),
-            open: None,
-            files: Vec::new(),
-            rows: 0,
-            tokens: 0,
-            trained_tokens: 0,
-        })
-    }
-
-    async fn write(&mut self, batch: &RecordBatch) -> Result<()> {
-        if batch.num_rows() == 0 {
-            return Ok(());
-        }
-        let columns = self
-            .schema
-            .fields()
-            .iter()
-            .zip(batch.columns())
-            .map(|(field, column)| Ok(cast(column, field.data_type())?))
-            .collect::<Result<Vec<ArrayRef>>>()?;
-        let rows = RecordBatch::try_new(Arc::clone(&self.schema), columns)?;
-        self.count(&rows);
-        let (mut encoder, before) = match self.open.take() {
-            Some(open) => open,
-            None => (PartEncoder::new(self.format, &self.schema)?, 0),
-        };
-        encoder.write(&rows)?;
-        let is_full = encoder.size() >= self.part_bytes;
-        self.open = Some((encoder, before + rows.num_rows() as u64));
-        if is_full { self.close().await } else { Ok(()) }
-    }
-
-    fn count(&mut self, rows: &RecordBatch) {
-        self.rows += rows.num_rows() as u64;
-        if let Some(ids) = rows.column_by_name("token_ids") {
-            let ids = ids.as_list::<i32>();
-            self.tokens += (0..ids.len()).map(|row| u64::from(ids.value_length(row).unsigned_abs())).sum::<u64>();
-        }
-        if let Some(masks) = rows.column_by_name("action_mask") {
-            let trained = masks.as_list::<i32>().iter().flatten().map(|mask| mask.as_boolean().true_count() as u64);
-            self.trained_tokens += trained.sum::<u64>();
-        }
-    }
-
-    async fn close(&mut self) -> Result<()> {
-        let Some((encoder, rows)) = self.open.take() else {
-            return Ok(());
-        };
-        let bytes = encoder.finish()?;
-        let path = format!("part-{:05}-{}.{}", self.files.len(), self.tag, self.format);
-        let file = ExportedFile { path: path.clone(), rows, bytes: bytes.len() as u64, sha256: sha256_hex(&bytes) };
-        let put = self.store.put(&Path::from(path.as_str()), bytes.into()).await;
-        put.map_err(|source| stored(source, "write", &path))?;
-        self.files.push(file);
-        Ok(())
-    }
 }

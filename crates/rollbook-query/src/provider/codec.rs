@@ -15,6 +15,7 @@ use datafusion_proto::physical_plan::{PhysicalExtensionCodec, PhysicalProtoConve
 use serde::{Deserialize, Serialize};
 
 use super::decode::DecodeExec;
+use crate::build_sides::CompactExec;
 use crate::grouped::GroupedWindowExec;
 use crate::views::TokensExec;
 
@@ -33,6 +34,7 @@ enum Node {
     Tokens {
         columns: Vec<String>,
     },
+    Compact,
     /// `DataFusion`'s window operator with the same windows, over nothing, as it is written.
     Grouped {
         windows: Vec<u8>,
@@ -55,6 +57,7 @@ impl PhysicalExtensionCodec for PlanCodec {
         Ok(match node {
             Node::Decode { columns, row_bytes } => Arc::new(DecodeExec::try_new(input, &columns, row_bytes)?),
             Node::Tokens { columns } => Arc::new(TokensExec::try_new(input, &columns)?),
+            Node::Compact => Arc::new(CompactExec::new(input)),
             Node::Grouped { windows } => {
                 let plan = physical_plan_from_bytes_with_extension_codec(&windows, ctx, self)?;
                 let windows = plan.downcast_ref::<WindowAggExec>().map(|window| window.window_expr().to_vec());
@@ -77,6 +80,8 @@ impl PhysicalExtensionCodec for PlanCodec {
             Node::Decode { columns: decode.columns().to_vec(), row_bytes: decode.row_bytes() }
         } else if let Some(tokens) = any.downcast_ref::<TokensExec>() {
             Node::Tokens { columns: tokens.columns().to_vec() }
+        } else if any.is::<CompactExec>() {
+            Node::Compact
         } else if let Some(grouped) = any.downcast_ref::<GroupedWindowExec>() {
             let Some(input) = grouped.children().first().map(|input| input.schema()) else {
                 return internal_err!("a GroupedWindowExec without input");

@@ -20,6 +20,7 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, Statistics, exec_err, internal_err};
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_plan::common::spawn_buffered;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::{
@@ -33,6 +34,9 @@ use crate::error::Error;
 
 /// Bytes of prompts and requests that one output batch aims at.
 const TARGET: usize = 2 << 20;
+
+/// Stored batches that are read ahead; each is about as large as what one output batch is made of.
+const READ_AHEAD: usize = 2;
 
 /// Returns the stored columns that must be read to give these logical ones, in the order of the file.
 pub(super) fn stored_columns(columns: &[String]) -> Vec<String> {
@@ -161,7 +165,8 @@ impl ExecutionPlan for DecodeExec {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let input = self.input.execute(partition, context)?;
+        // Pages are decompressed while prompts are rebuilt.
+        let input = spawn_buffered(self.input.execute(partition, context)?, READ_AHEAD);
         Ok(Box::pin(DecodeStream {
             input,
             schema: self.schema(),

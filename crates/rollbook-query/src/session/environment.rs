@@ -15,6 +15,7 @@ use rollbook_lake::Lake;
 
 use super::catalog::LakeSchema;
 use super::{CATALOG, SCHEMA, SessionOptions};
+use crate::build_sides::CompactBuildSides;
 use crate::encodings::LakeEncodings;
 use crate::error::Result;
 use crate::grouped::GroupWindowsAtOnce;
@@ -61,10 +62,12 @@ pub(super) fn context(lake: &Lake, options: &SessionOptions, encodings: &Arc<Lak
     Ok(context)
 }
 
-/// The rules of the physical plan, ours first: what it replaces needs another distribution, and no order.
+/// The rules of the physical plan: first the one whose operator needs another distribution, and no order; last the one that
+/// looks at the sides of joins, which are settled by then.
 fn rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let mut rules: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> = vec![Arc::new(GroupWindowsAtOnce)];
     rules.extend(PhysicalOptimizer::new().rules);
+    rules.push(Arc::new(CompactBuildSides));
     rules
 }
 

@@ -1,0 +1,145 @@
+//! The operator that copies small slices of large buffers.
+
+use std::fmt;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{Array, RecordBatch, UInt32Array};
+use datafusion::arrow::compute::take_record_batch;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{Result, Statistics, internal_err};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{
+    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, ReplaceChildrenOptions,
+};
+use futures::StreamExt;
+
+/// Buffers may be this many times what a slice needs of them.
+const SLACK: usize = 4;
+/// Below this nothing is worth a copy.
+const SMALL_BYTES: usize = 16 << 10;
+
+/// Gives the rows of its input; a slice that needs little of its buffers has buffers of its own.
+#[derive(Debug, Clone)]
+pub(crate) struct CompactExec {
+    input: Arc<dyn ExecutionPlan>,
+    properties: Arc<PlanProperties>,
+}
+
+impl CompactExec {
+    /// Creates the operator.
+    pub(crate) fn new(input: Arc<dyn ExecutionPlan>) -> Self {
+        let properties = Arc::clone(input.properties());
+        Self { input, properties }
+    }
+}
+
+/// The batch, copied where it needs little of what it holds.
+fn compact(batch: RecordBatch) -> Result<RecordBatch> {
+    let held = batch.get_array_memory_size();
+    if held <= SMALL_BYTES {
+        return Ok(batch);
+    }
+    let needed: usize =
+        batch.columns().iter().map(|column| column.to_data().get_slice_memory_size()).sum::<Result<usize, _>>()?;
+    if held / SLACK <= needed {
+        return Ok(batch);
+    }
+    let rows = u32::try_from(batch.num_rows()).unwrap_or(u32::MAX);
+    Ok(take_record_batch(&batch, &UInt32Array::from_iter_values(0..rows))?)
+}
+
+impl DisplayAs for CompactExec {
+    fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match t {
+            DisplayFormatType::Default | DisplayFormatType::Verbose => f.write_str("CompactExec"),
+            DisplayFormatType::TreeRender => Ok(()),
+        }
+    }
+}
+
+impl ExecutionPlan for CompactExec {
+    fn name(&self) -> &'static str {
+        "CompactExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true]
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false]
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn apply_expressions(
+        &self,
+        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn replace_children(
+        self: Arc<Self>,
+        mut children: Vec<Arc<dyn ExecutionPlan>>,
+        _options: ReplaceChildrenOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        match (children.pop(), children.is_empty()) {
+            (Some(input), true) => Ok(Arc::new(Self::new(input))),
+            _ => internal_err!("CompactExec has one input"),
+        }
+    }
+
+    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let input = self.input.execute(partition, context)?;
+        let batches = input.map(|batch| compact(batch?));
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), batches)))
+    }
+
+    fn statistics_from_inputs(
+        &self,
+        input_stats: &[Arc<Statistics>],
+        _args: &datafusion::physical_plan::statistics::StatisticsArgs,
+    ) -> Result<Arc<Statistics>> {
+        match input_stats.first() {
+            Some(statistics) => Ok(Arc::clone(statistics)),
+            None => Ok(Arc::new(Statistics::new_unknown(&self.schema()))),
+        }
+    }
+
+    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<datafusion::physical_plan::statistics::ChildStats> {
+        vec![datafusion::physical_plan::statistics::ChildStats::At(partition)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::arrow::array::{ArrayRef, StringArray};
+
+    use super::*;
+
+    #[test]
+    fn a_small_slice_gets_buffers_of_its_own_and_a_large_one_keeps_them() {
+        let texts: ArrayRef = Arc::new(StringArray::from_iter_values((0..1_000).map(|n| format!("{n:0200}"))));
+        let whole = RecordBatch::try_from_iter([("text", texts)]).unwrap();
+        let slice = whole.slice(500, 2);
+        assert!(slice.get_array_memory_size() > 200_000);
+        let copied = compact(slice.clone()).unwrap();
+        assert_eq!(copied, slice);
+        assert!(copied.get_array_memory_size() < 2_000);
+        let kept = compact(whole.clone()).unwrap();
+        assert!(Arc::ptr_eq(kept.column(0), whole.column(0)));
+    }
+}
