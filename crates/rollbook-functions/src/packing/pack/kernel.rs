@@ -1,28 +1,38 @@
 //! Best-fit decreasing over the free space of bins.
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
 
 /// Returns the bin of each length; no length is negative or over `capacity`.
 pub(super) fn best_fit_decreasing(lengths: &[i64], capacity: i64) -> Vec<i64> {
-    let mut order: Vec<usize> = (0..lengths.len()).collect();
-    // Stable: equal lengths keep the order of the window.
-    order.sort_by_key(|row| std::cmp::Reverse(lengths[*row]));
-    // By free space, then number: the first one that is large enough is the fullest that fits and the lowest of those.
-    let mut bins: BTreeSet<(i64, i64)> = BTreeSet::new();
+    // Equal lengths keep the order of the window.
+    let mut order: Vec<(Reverse<i64>, usize)> =
+        lengths.iter().enumerate().map(|(row, length)| (Reverse(*length), row)).collect();
+    order.sort_unstable();
+    // Bins by free space: there are fewer spaces than bins. The first that is large enough is that of the fullest bins that
+    // fit, and the lowest of those is taken.
+    let mut bins: BTreeMap<i64, BinaryHeap<Reverse<i64>>> = BTreeMap::new();
     let mut opened = 0;
     let mut bin_of = vec![0; lengths.len()];
-    for row in order {
-        let length = lengths[row];
-        let fitting = bins.range((length, 0)..).next().copied();
-        let (free, bin) = fitting.unwrap_or_else(|| {
+    for (Reverse(length), row) in order {
+        let (free, bin) = take(&mut bins, length).unwrap_or_else(|| {
             opened += 1;
             (capacity, opened - 1)
         });
-        bins.remove(&(free, bin));
-        bins.insert((free - length, bin));
+        bins.entry(free - length).or_default().push(Reverse(bin));
         bin_of[row] = bin;
     }
     bin_of
+}
+
+/// Takes out the fullest bin with room for a length, the lowest of equals, with its free space.
+fn take(bins: &mut BTreeMap<i64, BinaryHeap<Reverse<i64>>>, length: i64) -> Option<(i64, i64)> {
+    let (&free, equals) = bins.range_mut(length..).next()?;
+    let Reverse(bin) = equals.pop()?;
+    if equals.is_empty() {
+        bins.remove(&free);
+    }
+    Some((free, bin))
 }
 
 #[cfg(test)]
