@@ -17,8 +17,8 @@ const ZSTD_LEVEL: i32 = 3;
 const DATA_PAGE_BYTES: usize = 1 << 20;
 /// Lists of tokens and their numbers are nearly all bytes of a lake, and worth a higher level (docs/decisions/0070).
 const LISTS_ZSTD_LEVEL: i32 = 9;
-/// Token ids repeat over long stretches, which only large pages hold.
-const IDS_PAGE_BYTES: usize = 8 << 20;
+/// Tokens repeat over long stretches, which only large pages hold.
+const LISTS_PAGE_BYTES: usize = 8 << 20;
 /// Keys that a lookup prunes pages by.
 const PAGE_STATISTICS: [&str; 6] = ["run_id", "step", "group_id", "rollout_id", "call_id", "build_id"];
 /// Text that hardly repeats within a file, so that a dictionary only costs.
@@ -42,10 +42,9 @@ pub(super) fn properties(table: &Table, schema: &Schema) -> Result<WriterPropert
             // Bounds over the items of a list prune nothing.
             builder = builder.set_column_statistics_enabled(path.clone(), EnabledStatistics::None);
             let level = ZstdLevel::try_new(LISTS_ZSTD_LEVEL)?;
-            builder = builder.set_column_compression(path.clone(), Compression::ZSTD(level));
-            if leaf.physical_type() == Type::INT32 {
-                builder = builder.set_column_data_page_size_limit(path, IDS_PAGE_BYTES);
-            }
+            builder = builder
+                .set_column_compression(path.clone(), Compression::ZSTD(level))
+                .set_column_data_page_size_limit(path, LISTS_PAGE_BYTES);
         } else if PAGE_STATISTICS.contains(&leaf.name()) {
             builder = builder
                 .set_column_statistics_enabled(path.clone(), EnabledStatistics::Page)
