@@ -20,7 +20,8 @@ const SLACK: usize = 4;
 /// Below this nothing is worth a copy.
 const SMALL_BYTES: usize = 16 << 10;
 
-/// Gives the rows of its input; a slice that needs little of its buffers has buffers of its own.
+/// Gives the rows of its input, whose order it does not tell; a slice that needs little of its buffers has buffers of its
+/// own.
 #[derive(Debug, Clone)]
 pub(crate) struct CompactExec {
     input: Arc<dyn ExecutionPlan>,
@@ -30,8 +31,16 @@ pub(crate) struct CompactExec {
 impl CompactExec {
     /// Creates the operator.
     pub(crate) fn new(input: Arc<dyn ExecutionPlan>) -> Self {
-        let properties = Arc::clone(input.properties());
-        Self { input, properties }
+        let given = input.properties();
+        let mut equivalence = given.equivalence_properties().clone();
+        equivalence.clear_orderings();
+        let properties = PlanProperties::new(
+            equivalence,
+            given.output_partitioning().clone(),
+            given.emission_type,
+            given.boundedness,
+        );
+        Self { input, properties: Arc::new(properties) }
     }
 }
 
@@ -69,7 +78,8 @@ impl ExecutionPlan for CompactExec {
     }
 
     fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
+        // It does, but nobody above may know.
+        vec![false]
     }
 
     fn benefits_from_input_partitioning(&self) -> Vec<bool> {

@@ -1,4 +1,4 @@
-//! What a hash join holds is counted by what it holds.
+//! What a join holds is counted by what it holds, and orders nothing.
 //!
 //! An aggregate gives its groups as slices of one large batch. A join that holds such slices counts the whole batch for each,
 //! so that a few megabytes exhaust any memory limit; and holds it all for as long as one slice lives. Slices that are a small
@@ -10,6 +10,10 @@
 //!   …                              AggregateExec
 //!                                …
 //! ```
+//!
+//! And it hides their order. `DataFusion` takes the rows of a hash join to be ordered by the probe side and then by the held side.
+//! They are not: that holds among the matches of one row, while several rows of the probe side may be equal in what orders it. Where
+//! both sides share a first key, such as the run, a sort above the join was left out, and windows met rows in a wrong order.
 
 mod exec;
 #[cfg(test)]

@@ -62,12 +62,17 @@ pub(super) fn context(lake: &Lake, options: &SessionOptions, encodings: &Arc<Lak
     Ok(context)
 }
 
-/// The rules of the physical plan: first the one whose operator needs another distribution, and no order; last the one that
-/// looks at the sides of joins, which are settled by then.
+/// The rules of the physical plan: first the one whose operator needs another distribution, and no order; and once it is settled
+/// which side a join holds, before anything is sorted, the one that looks at those sides.
 fn rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let mut rules: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> = vec![Arc::new(GroupWindowsAtOnce)];
-    rules.extend(PhysicalOptimizer::new().rules);
-    rules.push(Arc::new(CompactBuildSides));
+    for rule in PhysicalOptimizer::new().rules {
+        let settles_sides = rule.name() == "join_selection";
+        rules.push(rule);
+        if settles_sides {
+            rules.push(Arc::new(CompactBuildSides));
+        }
+    }
     rules
 }
 
