@@ -5,7 +5,7 @@ use std::sync::Arc;
 use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider};
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
-use datafusion::execution::memory_pool::{FairSpillPool, MemoryPool};
+use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
@@ -14,6 +14,7 @@ use rollbook_functions::Encodings;
 use rollbook_lake::Lake;
 
 use super::catalog::LakeSchema;
+use super::pool::Pool;
 use super::{CATALOG, SCHEMA, SessionOptions};
 use crate::build_sides::CompactBuildSides;
 use crate::encodings::LakeEncodings;
@@ -77,7 +78,7 @@ fn rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
 }
 
 fn runtime(lake: &Lake, options: &SessionOptions) -> Result<Arc<RuntimeEnv>> {
-    let pool: Arc<dyn MemoryPool> = Arc::new(FairSpillPool::new(options.memory_limit));
+    let pool: Arc<dyn MemoryPool> = Arc::new(Pool::new(options.memory_limit));
     let mut builder = RuntimeEnvBuilder::new().with_memory_pool(pool);
     if let Some(folder) = &options.spill_dir {
         let mode = DiskManagerMode::Directories(vec![folder.clone()]);

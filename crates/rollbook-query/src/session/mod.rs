@@ -13,6 +13,7 @@ mod dialect;
 mod environment;
 mod literals;
 mod parse;
+mod pool;
 mod read_only;
 #[cfg(test)]
 mod tests;
