@@ -196,13 +196,13 @@ fn a_copied_run_is_seen_by_a_scheduled_audit() {
     assert_eq!(violations(&scratch.run(&audit).ended(0).json()), 0);
     let calls = std::fs::read_to_string(scratch.path("run/calls.jsonl")).unwrap();
     let calls = calls.replace("\"run_id\":\"run\"", "\"run_id\":\"copy\",\"response_id\":\"one\"");
-    scratch.write("first/calls.jsonl", &calls.replace("\"copy\"", "\"origin\""));
+    scratch.write("first/calls.jsonl", calls.replace("\"copy\"", "\"origin\""));
     let rollouts = std::fs::read_to_string(scratch.path("run/rollouts.jsonl")).unwrap();
-    scratch.write("first/rollouts.jsonl", &rollouts.replace("\"run_id\":\"run\"", "\"run_id\":\"origin\""));
+    scratch.write("first/rollouts.jsonl", rollouts.replace("\"run_id\":\"run\"", "\"run_id\":\"origin\""));
     scratch.ok(&["import", "tables", "first", "--lake", "lake"]);
     assert_eq!(violations(&scratch.run(&audit).ended(0).json()), 0);
     scratch.write("second/calls.jsonl", &calls);
-    scratch.write("second/rollouts.jsonl", &rollouts.replace("\"run_id\":\"run\"", "\"run_id\":\"copy\""));
+    scratch.write("second/rollouts.jsonl", rollouts.replace("\"run_id\":\"run\"", "\"run_id\":\"copy\""));
     scratch.ok(&["import", "tables", "second", "--lake", "lake"]);
     let found = scratch.run(&audit).ended(1).json();
     assert_eq!(violations(&found), 4, "{found}");
@@ -316,7 +316,7 @@ fn the_account_counts_trained_tokens_of_calls_that_are_not_there() {
         let rows = std::fs::read_to_string(scratch.path(&format!("run/{table}.jsonl"))).unwrap();
         scratch.write(&format!("lost/{table}.jsonl"), &rows);
     }
-    scratch.write("lost/calls.jsonl", &kept.join("\n"));
+    scratch.write("lost/calls.jsonl", kept.join("\n"));
     scratch.ok(&["init", "other"]);
     scratch.ok(&["import", "tables", "lost", "--lake", "other"]);
     for (lake, trained, untraced) in [("lake", 12, 0), ("other", 9, 3)] {

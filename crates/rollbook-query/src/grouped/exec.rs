@@ -217,7 +217,7 @@ struct Gathered {
 
 /// Appends the group of every row. Stored rows of a group lie side by side: such neighbors are looked up once.
 fn number(groups: &mut (dyn GroupValues + 'static), keys: &[ArrayRef], numbers: &mut Vec<usize>) -> Result<()> {
-    let rows = keys.first().map_or(0, |key| key.len());
+    let rows = keys.first().map_or(0, Array::len);
     let runs = partition(keys)?.ranges();
     let mut found = Vec::new();
     if runs.len() > rows / 2 {

@@ -46,8 +46,10 @@ fn rows(rollout: usize) -> Vec<(&'static str, Vec<Value>)> {
     let mut tables = vec![
         (
             "rollouts",
-            vec![with(json!({"status": if rollout % 7 == 0 { "truncated" } else { "completed" }, "revision": 0,
-                "harness": format!("h{}", rollout % 2), "finished_at": 1_795_910_400_000_000_u64 + rollout as u64}))],
+            vec![with(
+                json!({"status": if rollout.is_multiple_of(7) { "truncated" } else { "completed" }, "revision": 0,
+                "harness": format!("h{}", rollout % 2), "finished_at": 1_795_910_400_000_000_u64 + rollout as u64}),
+            )],
         ),
         ("scores", vec![]),
         ("rewards", vec![with(json!({"name": "given", "value": reward}))]),

@@ -46,8 +46,8 @@ pub(crate) fn fault(text: Text<'_>, answer: &Answer, has_parse_error: bool) -> O
     }
     let marked = marked_calls(text.text);
     if marked.len() == calls.len() {
-        let pairs = marked.iter().zip(calls).enumerate();
-        if let Some(fault) = pairs.filter_map(|(index, (written, call))| crossed(index, written, call)).next() {
+        let mut pairs = marked.iter().zip(calls).enumerate();
+        if let Some(fault) = pairs.find_map(|(index, (written, call))| crossed(index, written, call)) {
             return Some(fault);
         }
     }
