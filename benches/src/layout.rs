@@ -2,7 +2,6 @@
 //! reads them back: bytes, and processor time of both ways.
 
 use std::error::Error;
-use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -11,15 +10,14 @@ use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{DataType, Field, Float32Type, Int32Type, ToByteSlice};
 use bytes::Bytes;
 use clap::Args;
+use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-use parquet::arrow::{ArrowWriter, ProjectionMask};
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
 use parquet::schema::types::ColumnPath;
 
-use crate::yardstick::{call_files, cpu_seconds, short};
+use crate::yardstick::{TOKENS, call_files, cpu_seconds, megabytes, short, token_batches};
 
-const TOKENS: [&str; 3] = ["prompt_suffix", "output_token_ids", "output_logprobs"];
 const MIB: usize = 1 << 20;
 
 /// Write a lake's token columns under different settings, and print bytes and processor time
@@ -112,12 +110,7 @@ impl Layout {
     async fn measure(self) -> Result<(), Box<dyn Error>> {
         let mut batches = Vec::new();
         for file in call_files(&self.lake).await? {
-            let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(file)?)?;
-            let fields = reader.schema().fields().iter().enumerate();
-            let roots: Vec<usize> =
-                fields.filter(|(_, field)| TOKENS.contains(&field.name().as_str())).map(|(at, _)| at).collect();
-            let mask = ProjectionMask::roots(reader.parquet_schema(), roots);
-            batches.extend(reader.with_projection(mask).build()?.collect::<Result<Vec<_>, _>>()?);
+            batches.extend(token_batches(&file)?.collect::<Result<Vec<_>, _>>()?);
         }
         println!(
             "| setting | MB | suffix | ids | logprobs | write CPU s | read CPU s |\n|---|---|---|---|---|---|---|"
@@ -165,8 +158,8 @@ impl Setting {
         if rows != expected {
             return Err(format!("{}: {rows} rows came back of {expected}", self.name).into());
         }
-        let [suffix, ids, logprobs] = parts.map(crate::yardstick::megabytes);
-        let all = crate::yardstick::megabytes(file.len() as u64);
+        let [suffix, ids, logprobs] = parts.map(megabytes);
+        let all = megabytes(file.len() as u64);
         Ok(format!("| {} | {all} | {suffix} | {ids} | {logprobs} | {} | {} |", self.name, short(write), short(read)))
     }
 }

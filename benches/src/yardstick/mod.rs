@@ -15,7 +15,7 @@ use rollbook_testing::generate::Size;
 
 pub(crate) use measured::{Measured, cpu_seconds};
 pub(crate) use report::{megabytes, short};
-pub(crate) use tasks::call_files;
+pub(crate) use tasks::{TOKENS, call_files, token_batches};
 
 use report::{Row, write};
 

@@ -9,7 +9,7 @@ use arrow::datatypes::{Float64Type, Int32Type};
 use arrow::util::display::array_value_to_string;
 use futures::TryStreamExt;
 use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use serde_json::{Value, json};
 
 use super::measured::Clock;
@@ -185,7 +185,18 @@ pub(crate) async fn call_files(root: &Path) -> Result<Vec<PathBuf>, Box<dyn Erro
     Ok(snapshot.table("calls").files.iter().map(|file| root.join(&file.path)).collect())
 }
 
-const TOKENS: [&str; 3] = ["prompt_suffix", "output_token_ids", "output_logprobs"];
+/// The lists that are nearly all bytes of a lake, in the order of a file.
+pub(crate) const TOKENS: [&str; 3] = ["prompt_suffix", "output_token_ids", "output_logprobs"];
+
+/// Reads [`TOKENS`] of a file of calls.
+pub(crate) fn token_batches(file: &Path) -> Result<ParquetRecordBatchReader, Box<dyn Error>> {
+    let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(file)?)?;
+    let fields = reader.schema().fields().iter().enumerate();
+    let roots: Vec<usize> =
+        fields.filter(|(_, field)| TOKENS.contains(&field.name().as_str())).map(|(at, _)| at).collect();
+    let mask = ProjectionMask::roots(reader.parquet_schema(), roots);
+    Ok(reader.with_projection(mask).build()?)
+}
 
 async fn stored_bytes(lake: &Path) -> Result<(), Box<dyn Error>> {
     let clock = Clock::start();
@@ -208,12 +219,7 @@ async fn scan(data: &Path) -> Result<(), Box<dyn Error>> {
     let clock = Clock::start();
     let mut tokens = 0_u64;
     for file in call_files(&data.join("lake")).await? {
-        let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(file)?)?;
-        let fields = reader.schema().fields().iter().enumerate();
-        let roots: Vec<usize> =
-            fields.filter(|(_, field)| TOKENS.contains(&field.name().as_str())).map(|(at, _)| at).collect();
-        let mask = ProjectionMask::roots(reader.parquet_schema(), roots);
-        for batch in reader.with_projection(mask).build()? {
+        for batch in token_batches(&file)? {
             tokens += batch?.columns().iter().map(|column| column.as_list::<i32>().values().len() as u64).sum::<u64>();
         }
     }
