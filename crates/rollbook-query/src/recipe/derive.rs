@@ -134,7 +134,7 @@ impl Inputs {
 fn check_upstreams(recipe: &Recipe, reward: Option<&str>, credit: Option<&str>) -> Result<()> {
     let name = recipe.name();
     let wrong = |message: &str| Err(Error::invalid(format!("recipe {name} {message}")));
-    let (reads_reward, reads_credit) = (recipe.reads_reward(), recipe.reads("credit"));
+    let (reads_reward, reads_credit) = (recipe.reads("reward"), recipe.reads("credit"));
     let starts_from_reward = reads_reward || (recipe.kind() == Kind::Credit && !reads_credit);
     match (recipe.kind(), reward.is_some(), credit.is_some()) {
         (Kind::Credit, _, false) if reads_credit => wrong("starts from another credit: name it with --credit"),

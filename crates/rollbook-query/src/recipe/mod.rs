@@ -140,15 +140,12 @@ impl Recipe {
         &self.text
     }
 
-    /// Whether its SELECT or one of its checks names a table.
+    /// Whether its SELECT or one of its checks names a table, or a view over it that recipes alone have.
     fn reads(&self, table: &str) -> bool {
         let queries = std::iter::once(&self.query).chain(self.checks.iter().map(|check| &check.1));
-        queries.into_iter().any(|query| statement::relations(&mut query.clone()).iter().any(|name| name == table))
-    }
-
-    /// Whether it starts from a reward.
-    fn reads_reward(&self) -> bool {
-        self.reads("reward") || self.reads(scope::REWARDED_CALLS.0)
+        let is_over =
+            |name: &String| name == table || scope::VIEWS.iter().any(|view| view.over == table && view.name == name);
+        queries.into_iter().any(|query| statement::relations(&mut query.clone()).iter().any(is_over))
     }
 
     /// Returns the digest of its text.

@@ -57,7 +57,7 @@ pub async fn rerun(
         let upstream = |table| Upstream::of_ids(table, &recorded.upstream_ids);
         scope = scope.with_upstream("reward", &upstream("rewards"), purposes)?;
         scope = scope.with_upstream("credit", &upstream("credits"), purposes)?;
-    } else if recipe.kind() == Kind::Credit || recipe.reads_reward() {
+    } else if recipe.kind() == Kind::Credit || recipe.reads("reward") {
         let kind = if recipe.reads("credit") { "credit" } else { "reward" };
         return Err(Error::invalid(format!("derivation {} names no {kind} that it was made from", recorded.name)));
     }

@@ -155,7 +155,7 @@ fn parameters(recipe: &str) -> Vec<(&'static str, &'static str)> {
 async fn digest(session: &Session, recipe: &Recipe) -> Result<String> {
     let mut options = options(&parameters(recipe.name()));
     let derived = if recipe.kind() == Kind::Reward {
-        options.reward = recipe.reads_reward().then(|| "given".to_owned());
+        options.reward = recipe.reads("reward").then(|| "given".to_owned());
         run_reward(session, recipe, &options).await?
     } else if recipe.reads("credit") {
         options.credit = Some("whole".to_owned());

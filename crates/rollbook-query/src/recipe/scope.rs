@@ -19,9 +19,19 @@ use crate::recipe::upstream::{Purposes, Upstream, quoted, text_column};
 use crate::recipe::{Kind, Recipe};
 use crate::session::Session;
 
-/// What recipes over calls and tokens start from: a query over the upstream that they know by name, too.
-pub(super) const REWARDED_CALLS: (&str, &str) =
-    ("rewarded_calls", include_str!("../../../../sql/views/rewarded_calls.sql"));
+/// A view over the upstream that recipes know by name, too.
+pub(super) struct View {
+    pub(super) name: &'static str,
+    /// Name of the upstream without which there is no such view.
+    pub(super) over: &'static str,
+    sql: &'static str,
+}
+
+/// What recipes over calls and tokens start from.
+pub(super) const VIEWS: [View; 2] = [
+    View { name: "rewarded_calls", over: "reward", sql: include_str!("../../../../sql/views/rewarded_calls.sql") },
+    View { name: "credited_calls", over: "credit", sql: include_str!("../../../../sql/views/credited_calls.sql") },
+];
 
 /// What a recipe may see: the rows of a run, and its upstream.
 #[derive(Debug, Default)]
@@ -62,11 +72,13 @@ impl Scope {
 
     /// Narrows a query to the scope.
     async fn apply(&self, session: &Session, recipe: &str, query: &Query) -> Result<Query> {
-        let (name, sql) = REWARDED_CALLS;
         let mut tables = self.tables.clone();
-        if tables.contains_key("reward") && relations(&mut query.clone()).iter().any(|read| read == name) {
-            let calls = self.narrowed(session, name, &parse_query(name, sql)?, tables.clone()).await?;
-            tables.insert(name.to_owned(), calls);
+        let read = relations(&mut query.clone());
+        for View { name, over, sql } in VIEWS {
+            if tables.contains_key(over) && read.iter().any(|read| read == name) {
+                let calls = self.narrowed(session, name, &parse_query(name, sql)?, self.tables.clone()).await?;
+                tables.insert(name.to_owned(), calls);
+            }
         }
         self.narrowed(session, recipe, query, tables).await
     }

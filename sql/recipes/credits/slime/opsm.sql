@@ -108,44 +108,13 @@ judged AS (
         END AS is_near
     FROM distances
 ),
-given AS (
-    SELECT
-        run_id,
-        rollout_id,
-        call_id,
-        value,
-        token_values,
-        COALESCE(quantity, 'advantage') AS quantity,
-        COALESCE(
-            level,
-            CASE
-                WHEN token_values IS NOT NULL THEN 'token'
-                WHEN call_id IS NOT NULL THEN 'call'
-                ELSE 'rollout'
-            END
-        ) AS level
-    FROM credit
-),
 placed AS (
-    SELECT
-        path.run_id,
-        path.rollout_id,
-        path.call_id,
-        judged.is_near,
-        COALESCE(own.quantity, whole.quantity) AS quantity,
-        COALESCE(own.level, 'call') AS level,
-        COALESCE(own.value, whole.value) AS value,
-        own.token_values
-    FROM (SELECT run_id, rollout_id, trajectory_id, call_id FROM trajectories) AS path
+    SELECT credited.*, judged.is_near
+    FROM credited_calls AS credited
     JOIN judged
-        ON judged.run_id = path.run_id
-        AND judged.rollout_id = path.rollout_id
-        AND judged.trajectory_id = path.trajectory_id
-    LEFT JOIN (SELECT * FROM given WHERE call_id IS NULL) AS whole
-        ON whole.run_id = path.run_id AND whole.rollout_id = path.rollout_id
-    LEFT JOIN (SELECT * FROM given WHERE call_id IS NOT NULL) AS own
-        ON own.run_id = path.run_id AND own.call_id = path.call_id
-    WHERE own.call_id IS NOT NULL OR whole.rollout_id IS NOT NULL
+        ON judged.run_id = credited.run_id
+        AND judged.rollout_id = credited.rollout_id
+        AND judged.trajectory_id = credited.trajectory_id
 )
 SELECT
     run_id,
