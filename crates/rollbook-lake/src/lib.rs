@@ -26,7 +26,7 @@ mod store;
 pub use commit::{Change, Intent, Outcome, Prepare};
 pub use delta::foreign::{ForeignCommit, ForeignReason};
 pub use error::{Error, Kind as ErrorKind, Result};
-pub use file::{DataFile, TableWriter, WriterLimits, sort_columns};
+pub use file::{DataFile, TableWriter, WriterLimits, holds_whole_rollouts, sort_columns};
 pub use lake::{Lake, LakeOptions};
 pub use snapshot::{Entry, EntryChange, Kind, Snapshot, TableState};
 pub use store::{RequestCounts, open_destination};

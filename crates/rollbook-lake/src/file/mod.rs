@@ -1,11 +1,13 @@
 //! Data files: what the log knows about each, and the writer that makes them.
 
+mod footer;
 mod order;
 mod properties;
 mod stats;
 mod text_bounds;
 mod writer;
 
+pub use footer::holds_whole_rollouts;
 pub use order::sort_columns;
 pub use writer::{TableWriter, WriterLimits};
 

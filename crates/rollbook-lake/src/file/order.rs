@@ -2,7 +2,7 @@
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::{SortOptions, partition};
-use arrow::datatypes::Schema;
+use arrow::datatypes::{Int32Type, Schema};
 use arrow::row::{OwnedRow, RowConverter, SortField};
 use rollbook_schema::Table;
 
@@ -60,6 +60,8 @@ impl OrderCheck {
 pub(super) struct Borders {
     run: Option<usize>,
     rollout: Option<usize>,
+    /// Of calls: rows of no rollout may stand on each other, from one that is numbered 0 on.
+    stored_index: Option<usize>,
     last: Option<(Option<String>, Option<String>)>,
 }
 
@@ -73,7 +75,12 @@ pub(super) enum Border {
 
 impl Borders {
     pub(super) fn new(schema: &Schema) -> Self {
-        Self { run: schema.index_of("run_id").ok(), rollout: schema.index_of("rollout_id").ok(), last: None }
+        Self {
+            run: schema.index_of("run_id").ok(),
+            rollout: schema.index_of("rollout_id").ok(),
+            stored_index: schema.index_of("stored_index").ok(),
+            last: None,
+        }
     }
 
     /// Returns, for every row, what begins there. A table without rollouts may be cut at any row.
@@ -91,7 +98,7 @@ impl Borders {
         if let Some(rollout) = self.rollout {
             mark(&mut borders, batch, rollout, Border::Rollout)?;
             let array = batch.column(rollout);
-            for row in (0..rows).filter(|&row| array.is_null(row)) {
+            for row in (0..rows).filter(|&row| array.is_null(row) && self.stands_alone(batch, row)) {
                 borders[row] = Border::Rollout;
             }
         }
@@ -102,11 +109,21 @@ impl Borders {
         borders[0] = match &self.last {
             None => Border::Run,
             Some((run, _)) if *run != first.0 => Border::Run,
-            Some((_, rollout)) if *rollout != first.1 || first.1.is_none() => Border::Rollout,
+            Some((_, rollout)) if *rollout != first.1 => Border::Rollout,
+            Some(_) if first.1.is_none() && self.stands_alone(batch, 0) => Border::Rollout,
             Some(_) => Border::Inside,
         };
         self.last = Some((text(self.run, rows - 1), text(self.rollout, rows - 1)));
         Ok(borders)
+    }
+
+    /// Whether a row of no rollout can have no base before it.
+    fn stands_alone(&self, batch: &RecordBatch, row: usize) -> bool {
+        let Some(column) = self.stored_index else {
+            return true;
+        };
+        let numbers = batch.column(column).as_primitive_opt::<Int32Type>();
+        numbers.is_some_and(|numbers| numbers.is_valid(row) && numbers.value(row) == 0)
     }
 }
 

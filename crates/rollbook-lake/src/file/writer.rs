@@ -26,6 +26,7 @@ use uuid::Uuid;
 
 use crate::error::{Error, Kind, Result};
 use crate::file::DataFile;
+use crate::file::footer::whole_rollouts;
 use crate::file::order::{Border, Borders, OrderCheck};
 use crate::file::properties::{properties, requires_order};
 use crate::file::stats::{StatsBuilder, ranges_of_stats};
@@ -79,6 +80,8 @@ struct OpenFile {
     uploaded: u64,
     stats: StatsBuilder,
     order: OrderCheck,
+    /// Whether no rollout went on from one row group into the next so far.
+    is_whole: bool,
 }
 
 impl TableWriter {
@@ -144,6 +147,7 @@ impl TableWriter {
         let rows = open.encoder.in_progress_rows();
         let is_full = may_end && (group >= self.limits.row_group_bytes || rows >= self.limits.row_group_rows);
         if is_full || group >= self.limits.row_group_bytes.saturating_mul(OVERSIZE) {
+            open.is_whole &= may_end;
             open.encoder.flush()?;
             open.send().await?;
         }
@@ -188,6 +192,7 @@ impl TableWriter {
             uploaded: 0,
             stats: StatsBuilder::new(self.table, &fields),
             order: OrderCheck::new(self.table, &self.schema)?,
+            is_whole: requires_order(self.table),
         })
     }
 
@@ -195,6 +200,9 @@ impl TableWriter {
         let Some(mut open) = self.open.take() else {
             return Ok(());
         };
+        if open.is_whole && !open.encoder.flushed_row_groups().is_empty() {
+            open.encoder.append_key_value_metadata(whole_rollouts());
+        }
         open.encoder.finish()?;
         open.send().await?;
         open.upload.shutdown().await.map_err(|error| upload_error(error, &open.path))?;

@@ -5,7 +5,7 @@ use object_store::ObjectStoreExt;
 use object_store::path::Path;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
-use rollbook_lake::{DataFile, ErrorKind, Lake, WriterLimits};
+use rollbook_lake::{DataFile, ErrorKind, Lake, WriterLimits, holds_whole_rollouts};
 use rollbook_schema::table;
 
 use crate::fixture::{Fixture, Row, batch};
@@ -48,6 +48,7 @@ async fn row_groups_end_where_a_rollout_ends() {
     let groups = group_rows(&metadata);
     assert!(groups.len() > 2 && groups.iter().all(|rows| rows % 25 == 0), "{groups:?}");
     assert_eq!(groups.iter().sum::<i64>(), 1000);
+    assert!(holds_whole_rollouts(&metadata));
     assert_eq!(metadata.row_group(0).sorting_columns().map(Vec::len), Some(5));
     // Types come back from Parquet alone: list items keep their name, times their zone.
     let stored = table("calls").unwrap().physical();
@@ -67,6 +68,23 @@ async fn a_rollout_larger_than_a_row_group_is_cut_at_the_hard_limit() {
     assert_eq!(files.len(), 1, "a rollout is never split over files");
     let (metadata, _) = read(&fixture.lake, &files[0]).await;
     assert_eq!(group_rows(&metadata), [10; 30]);
+    assert!(!holds_whole_rollouts(&metadata));
+}
+
+#[tokio::test]
+async fn calls_of_no_rollout_that_may_stand_on_each_other_stay_in_one_file() {
+    let fixture = Fixture::new().await;
+    let tiny = WriterLimits { row_group_bytes: 1, file_bytes: 1, ..WriterLimits::default() };
+    // Numbered on from 0: each may stand on the one before.
+    let on: Vec<Row<'_>> = (0..4).map(|call| ("run", None, None, None, call)).collect();
+    let batches: Vec<&[Row<'_>]> = on.chunks(1).collect();
+    let files = write(&fixture.lake, "calls", tiny, &batches).await;
+    assert_eq!(files.iter().map(|file| file.rows).collect::<Vec<_>>(), [4]);
+    let (metadata, _) = read(&fixture.lake, &files[0]).await;
+    assert!(metadata.num_row_groups() > 1 && !holds_whole_rollouts(&metadata));
+    // Of other tables every row of no rollout stands alone.
+    let files = write(&fixture.lake, "scores", tiny, &batches).await;
+    assert_eq!(files.len(), 4);
 }
 
 #[tokio::test]

@@ -7,6 +7,8 @@
 //!
 //! Rows have the logical columns of `samples`. The same build gives the same bytes, so an export can be repeated over itself.
 
+mod chunks;
+mod in_order;
 mod left_out;
 mod lookup;
 mod manifest;
@@ -16,6 +18,7 @@ mod rows;
 mod run;
 #[cfg(test)]
 mod tests;
+mod upload;
 mod verify;
 
 pub use manifest::{ExportedFile, Manifest, Objective, Upstream};

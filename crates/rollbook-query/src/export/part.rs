@@ -1,25 +1,28 @@
-//! Part files: rows are encoded in memory up to a bound, hashed and put whole.
+//! Part files: rows are encoded as they come, and leave in chunks.
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use arrow::ipc::writer::FileWriter;
+use bytes::Bytes;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::export::chunks::{Chunks, Spare};
 use crate::export::run::Format;
 use crate::recipe::hex;
 
 /// Rows of one file, encoded as they come.
 pub(super) enum PartEncoder {
-    Parquet(Box<ArrowWriter<Vec<u8>>>),
-    Arrow(Box<FileWriter<Vec<u8>>>),
+    Parquet(Box<ArrowWriter<Chunks>>),
+    Arrow(Box<FileWriter<Chunks>>),
 }
 
 impl PartEncoder {
-    pub(super) fn new(format: Format, schema: &SchemaRef) -> Result<Self> {
+    pub(super) fn new(format: Format, schema: &SchemaRef, spare: &Spare) -> Result<Self> {
+        let chunks = Chunks::new(spare);
         match format {
             Format::Parquet => {
                 let level = ZstdLevel::try_new(3).map_err(failed)?;
@@ -28,11 +31,11 @@ impl PartEncoder {
                     // Dictionaries break the byte alignment that lets zstd find repeated tokens.
                     .set_dictionary_enabled(false)
                     .build();
-                let writer = ArrowWriter::try_new(Vec::new(), SchemaRef::clone(schema), Some(properties));
+                let writer = ArrowWriter::try_new(chunks, SchemaRef::clone(schema), Some(properties));
                 Ok(Self::Parquet(Box::new(writer.map_err(failed)?)))
             }
             // Uncompressed, so that a trainer can map the file into memory.
-            Format::Arrow => Ok(Self::Arrow(Box::new(FileWriter::try_new(Vec::new(), schema)?))),
+            Format::Arrow => Ok(Self::Arrow(Box::new(FileWriter::try_new(chunks, schema)?))),
         }
     }
 
@@ -43,19 +46,29 @@ impl PartEncoder {
         }
     }
 
-    /// Bytes that the part takes in memory so far.
+    /// Bytes of the part so far.
     pub(super) fn size(&self) -> usize {
         match self {
             Self::Parquet(writer) => writer.bytes_written() + writer.in_progress_size(),
-            Self::Arrow(writer) => writer.get_ref().len(),
+            Self::Arrow(writer) => writer.get_ref().written(),
         }
     }
 
-    pub(super) fn finish(self) -> Result<Vec<u8>> {
+    /// Takes the chunks that can leave already.
+    pub(super) fn take_full(&mut self) -> Vec<Bytes> {
         match self {
-            Self::Parquet(writer) => writer.into_inner().map_err(failed),
-            Self::Arrow(writer) => Ok(writer.into_inner()?),
+            Self::Parquet(writer) => writer.inner_mut().take_full(),
+            Self::Arrow(writer) => writer.get_mut().take_full(),
         }
+    }
+
+    /// Ends the part; returns the chunks that are left.
+    pub(super) fn finish(self) -> Result<Vec<Bytes>> {
+        let chunks = match self {
+            Self::Parquet(writer) => writer.into_inner().map_err(failed)?,
+            Self::Arrow(writer) => writer.into_inner()?,
+        };
+        Ok(chunks.finish())
     }
 }
 

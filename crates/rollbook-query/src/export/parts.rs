@@ -1,30 +1,47 @@
-//! Part files on their way out: one is encoded while the one before is hashed and written.
+//! Part files on their way out: what is encoded of one is hashed and written while it grows.
 
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::SchemaRef;
-use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt};
+use object_store::ObjectStore;
 use tokio::task::JoinHandle;
 
 use crate::error::{Error, Result};
+use crate::export::chunks::Spare;
 use crate::export::lookup::Build;
 use crate::export::manifest::ExportedFile;
-use crate::export::part::{PartEncoder, sha256_hex};
-use crate::export::run::{ExportOptions, Format, stored};
+use crate::export::part::PartEncoder;
+use crate::export::run::{ExportOptions, Format};
+use crate::export::upload::{Upload, Written};
 use crate::recipe::table;
 
-/// Takes rows and writes them as parts. Memory: one part as it grows and one as it leaves.
+/// A part that takes rows.
+struct Open {
+    path: String,
+    rows: u64,
+    encoder: PartEncoder,
+    upload: Upload,
+}
+
+/// A part of which every byte is sent.
+struct Leaving {
+    path: String,
+    rows: u64,
+    task: JoinHandle<Result<Written>>,
+}
+
+/// Takes rows and writes them as parts. Memory: some chunks of two parts; of Parquet one part as it grows.
 pub(super) struct Parts<'a> {
     store: &'a Arc<dyn ObjectStore>,
     format: Format,
     part_bytes: usize,
     tag: String,
     schema: SchemaRef,
-    open: Option<(PartEncoder, u64)>,
-    leaving: Option<JoinHandle<Result<ExportedFile>>>,
+    spare: Spare,
+    open: Option<Open>,
+    leaving: Option<Leaving>,
     count: usize,
     pub(super) files: Vec<ExportedFile>,
     pub(super) rows: u64,
@@ -40,6 +57,7 @@ impl<'a> Parts<'a> {
             part_bytes: options.part_bytes,
             tag: build.file_tag(),
             schema: table("samples")?.logical(),
+            spare: Spare::default(),
             open: None,
             leaving: None,
             count: 0,
@@ -63,21 +81,40 @@ impl<'a> Parts<'a> {
             .collect::<Result<Vec<ArrayRef>>>()?;
         let rows = RecordBatch::try_new(Arc::clone(&self.schema), columns)?;
         self.count(&rows);
-        let (mut encoder, before) = match self.open.take() {
+        let mut open = match self.open.take() {
             Some(open) => open,
-            None => (PartEncoder::new(self.format, &self.schema)?, 0),
+            None => self.start()?,
         };
-        encoder.write(&rows)?;
-        let is_full = encoder.size() >= self.part_bytes;
-        self.open = Some((encoder, before + rows.num_rows() as u64));
+        let encoded = open.write(&rows).await;
+        let is_full = open.encoder.size() >= self.part_bytes;
+        // Kept even where it failed, so that it can be given up.
+        self.open = Some(open);
+        encoded?;
         if is_full { self.send().await } else { Ok(()) }
     }
 
+    /// Gives up: of the part in hand nothing stays.
+    pub(super) async fn abort(self) {
+        if let Some(open) = self.open {
+            open.upload.abort().await;
+        }
+        if let Some(leaving) = self.leaving {
+            drop(leaving.task.await);
+        }
+    }
+
+    fn start(&mut self) -> Result<Open> {
+        let path = format!("part-{:05}-{}.{}", self.count, self.tag, self.format);
+        self.count += 1;
+        let encoder = PartEncoder::new(self.format, &self.schema, &self.spare)?;
+        let upload = Upload::start(self.store, &path);
+        Ok(Open { path, rows: 0, encoder, upload })
+    }
+
     /// Waits until every part is written.
-    pub(super) async fn finish(mut self) -> Result<Self> {
+    pub(super) async fn finish(&mut self) -> Result<()> {
         self.send().await?;
-        self.arrived().await?;
-        Ok(self)
+        self.arrived().await
     }
 
     fn count(&mut self, rows: &RecordBatch) {
@@ -92,31 +129,37 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// Sends the open part on its way, once the one before has arrived.
+    /// Sends what is left of the open part, once the one before has arrived.
     async fn send(&mut self) -> Result<()> {
-        let Some((encoder, rows)) = self.open.take() else {
+        let Some(open) = self.open.take() else {
             return Ok(());
         };
         self.arrived().await?;
-        let bytes = encoder.finish()?;
-        let path = format!("part-{:05}-{}.{}", self.count, self.tag, self.format);
-        self.count += 1;
-        let store = Arc::clone(self.store);
-        self.leaving = Some(tokio::spawn(async move {
-            let sha256 = sha256_hex(&bytes);
-            let file = ExportedFile { path: path.clone(), rows, bytes: bytes.len() as u64, sha256 };
-            let put = store.put(&Path::from(path.as_str()), bytes.into()).await;
-            put.map_err(|source| stored(source, "write", &path))?;
-            Ok(file)
-        }));
+        let Open { path, rows, encoder, mut upload } = open;
+        for chunk in encoder.finish()? {
+            upload.send(chunk).await?;
+        }
+        self.leaving = Some(Leaving { path, rows, task: upload.end().await? });
         Ok(())
     }
 
     async fn arrived(&mut self) -> Result<()> {
-        if let Some(leaving) = self.leaving.take() {
-            let file =
-                leaving.await.map_err(|source| Error::corrupt("writing a part broke off").caused_by(source))??;
-            self.files.push(file);
+        if let Some(Leaving { path, rows, task }) = self.leaving.take() {
+            let written =
+                task.await.map_err(|source| Error::corrupt("writing a part broke off").caused_by(source))??;
+            let Written { bytes, sha256 } = written;
+            self.files.push(ExportedFile { path, rows, bytes, sha256 });
+        }
+        Ok(())
+    }
+}
+
+impl Open {
+    async fn write(&mut self, rows: &RecordBatch) -> Result<()> {
+        self.encoder.write(rows)?;
+        self.rows += rows.num_rows() as u64;
+        for chunk in self.encoder.take_full() {
+            self.upload.send(chunk).await?;
         }
         Ok(())
     }

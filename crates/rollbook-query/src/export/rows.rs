@@ -1,7 +1,9 @@
 //! A build's rows in the order of their places.
 //!
-//! A build is stored in that order, so its rows are read as they lie, a file at a time. Where its places say otherwise (a
-//! trainer's dump, files joined later) they are sorted, which for a large build goes through the disk.
+//! A build is stored in that order, so its rows are read as they lie. Where its places say otherwise (a trainer's dump,
+//! files joined later) they are sorted, which for a large build goes through the disk.
+
+use std::sync::Arc;
 
 use arrow::compute::SortOptions;
 use arrow::row::{OwnedRow, RowConverter, SortField};
@@ -10,6 +12,7 @@ use datafusion::prelude::SessionContext;
 use futures::TryStreamExt;
 
 use crate::error::Result;
+use crate::export::in_order::{by_row_groups, one_after_the_other};
 use crate::export::lookup::Build;
 use crate::recipe::{quoted, table, text_column};
 use crate::session::{PlanOptions, Session, parse};
@@ -42,7 +45,7 @@ fn select(columns: &str, build: &Build) -> String {
     format!("SELECT {columns} FROM samples WHERE run_id = {run_id} AND build_id = {build_id}")
 }
 
-/// Runs a statement; `as_stored` reads files one after the other, so that rows come as they lie.
+/// Runs a statement; `as_stored` gives rows as they lie, files one after the other.
 async fn stream(session: &Session, sql: &str, rows: usize, as_stored: bool) -> Result<SendableRecordBatchStream> {
     let plan = session.plan(parse(sql)?, &PlanOptions::default()).await?;
     let state = session.context().state();
@@ -52,7 +55,13 @@ async fn stream(session: &Session, sql: &str, rows: usize, as_stored: bool) -> R
     }
     let state = SessionStateBuilder::new_from_existing(state).with_config(config).build();
     let context = SessionContext::new_with_state(state);
-    Ok(context.execute_logical_plan(plan).await?.execute_stream().await?)
+    let frame = context.execute_logical_plan(plan).await?;
+    if !as_stored {
+        return Ok(frame.execute_stream().await?);
+    }
+    let task = Arc::new(frame.task_ctx());
+    let plan = by_row_groups(frame.create_physical_plan().await?, task.session_config().options()).await?;
+    Ok(one_after_the_other(plan, task, session.options().threads))
 }
 
 /// Whether the rows are stored in the order of their places: looks at the places alone.

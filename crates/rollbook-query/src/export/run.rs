@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
+use datafusion::execution::SendableRecordBatchStream;
 use futures::TryStreamExt;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
@@ -64,7 +65,7 @@ pub struct ExportOptions {
     pub include_quarantined: bool,
     /// Environment variables; `AWS_*` are read.
     pub env: BTreeMap<String, String>,
-    /// A file ends at the first row after this many bytes in memory.
+    /// A file ends at the first row after this many bytes.
     pub part_bytes: usize,
 }
 
@@ -94,11 +95,10 @@ pub async fn export(session: &Session, build: &str, dest: &str, options: &Export
     let mut left_out =
         if options.include_quarantined { LeftOut::default() } else { LeftOut::of(session, &build).await? };
     let mut parts = Parts::new(&store, &build, options)?;
-    let mut rows = rows_of(session, &build).await?;
-    while let Some(batch) = rows.try_next().await? {
-        parts.write(&left_out.keep(&batch)?).await?;
+    if let Err(error) = fill(&mut parts, rows_of(session, &build).await?, &mut left_out).await {
+        parts.abort().await;
+        return Err(error);
     }
-    let parts = parts.finish().await?;
     if parts.rows == 0 {
         let why = if left_out.count > 0 { format!(": {} are quarantined", left_out.count) } else { String::new() };
         let n = session.snapshot().n;
@@ -133,6 +133,14 @@ pub async fn export(session: &Session, build: &str, dest: &str, options: &Export
     let put = store.put(&Path::from(MANIFEST), text.into()).await;
     put.map_err(|source| stored(source, "write", MANIFEST))?;
     Ok(manifest)
+}
+
+/// Writes every row that goes out.
+async fn fill(parts: &mut Parts<'_>, mut rows: SendableRecordBatchStream, left_out: &mut LeftOut) -> Result<()> {
+    while let Some(batch) = rows.try_next().await? {
+        parts.write(&left_out.keep(&batch)?).await?;
+    }
+    parts.finish().await
 }
 
 /// Makes sure that nothing else lies in the destination; returns the files of this build that do.

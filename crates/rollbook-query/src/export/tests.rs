@@ -5,12 +5,14 @@ use std::fs;
 
 use bytes::Bytes;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use rollbook_lake::WriterLimits;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::error::ErrorKind;
-use crate::fixture::Scratch;
+use crate::fixture::{Scratch, batch};
 use crate::recipe::table;
+use crate::session::{Session, SessionOptions};
 
 async fn scratch() -> Scratch {
     let scratch = Scratch::new().await;
@@ -70,6 +72,51 @@ async fn parquet_parts_hold_the_rows_in_order_and_the_manifest_names_them() {
     assert_eq!(rows, (0..20).collect::<Vec<_>>());
     let (read, faults) = verify(&dest, &BTreeMap::new()).await.unwrap();
     assert_eq!((read, faults), (manifest, Vec::new()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn row_groups_read_at_once_go_out_in_order_and_with_the_same_bytes_on_any_number_of_threads() {
+    let scratch = scratch().await;
+    let rows: Vec<Value> = (0..200)
+        .map(|row| {
+            json!({"run_id": "r", "step": row / 130, "build_id": "many", "optimizer_step": row / 130, "micro_batch": row,
+                   "rank": 0, "row_index": row, "token_ids": vec![row; 1 + usize::try_from(row % 7).unwrap()]})
+        })
+        .collect();
+    scratch.add("builds", json!([{"build_id": "many", "run_id": "r", "max_tokens": 8}])).await;
+    let limits = WriterLimits { row_group_rows: 24, ..WriterLimits::default() };
+    let mut writer = scratch.lake.writer_with(table("samples").unwrap(), limits);
+    for rows in rows.chunks(7) {
+        writer.write(&batch("samples", &json!(rows))).await.unwrap();
+    }
+    scratch.publish("samples", writer.finish().await.unwrap()).await;
+    for format in [Format::Arrow, Format::Parquet] {
+        let mut written = Vec::new();
+        for threads in [1, 3] {
+            let dest = scratch.folder.path().join(format!("{format}{threads}"));
+            let options = SessionOptions { threads, ..SessionOptions::default() };
+            let session = Session::open(&scratch.lake, None, options).await.unwrap();
+            let options = ExportOptions { part_bytes: 20_000, ..ExportOptions::new(format) };
+            let manifest = export(&session, "many", dest.to_str().unwrap(), &options).await.unwrap();
+            assert_eq!((manifest.rows, manifest.trained_tokens), (200, 0));
+            let tokens = (0..200_u64).map(|row| 1 + row % 7).sum::<u64>();
+            assert_eq!(manifest.tokens, tokens);
+            let files = manifest.files.iter().map(|file| fs::read(dest.join(&file.path)).unwrap());
+            written.push(files.collect::<Vec<_>>());
+        }
+        assert!(written[0] == written[1]);
+        if matches!(format, Format::Parquet) {
+            let parts = written[0].iter().map(|part| Bytes::from(part.clone()));
+            let index = parts.flat_map(|part| {
+                ParquetRecordBatchReaderBuilder::try_new(part).unwrap().build().unwrap().flat_map(|rows| {
+                    let rows = rows.unwrap();
+                    let index = rows.column_by_name("row_index").unwrap();
+                    arrow::array::AsArray::as_primitive::<arrow::datatypes::Int32Type>(index).values().to_vec()
+                })
+            });
+            assert_eq!(index.collect::<Vec<_>>(), (0..200).collect::<Vec<_>>());
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,12 +1,12 @@
-//! The operator that rebuilds prompts and requests above a scan of whole files.
+//! The operator that rebuilds prompts and requests above a scan of whole files, or of row groups that hold whole rollouts.
 //!
 //! ```text
 //! DecodeExec: columns=[call_id, prompt_token_ids]      batches cut at about 2 MB
 //!   DataSourceExec: calls/part-….parquet                keys, bases, suffixes, outputs; file order kept
 //! ```
 //!
-//! One partition reads whole files one after the other, so that a rollout's rows come together and in order; a rollout's
-//! contexts are dropped when the next one starts.
+//! One partition reads its files and row groups one after the other, so that a rollout's rows come together and in order;
+//! a rollout's contexts are dropped when the next one starts.
 
 use std::fmt;
 use std::pin::Pin;

@@ -146,6 +146,6 @@ impl TableProvider for AsStored {
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         // Pruning still sees the marks: it happened before, and step and group never prune a marked file.
-        self.0.scan_stored(state, projection, filters, limit)
+        self.0.scan_stored(state, projection, filters, limit).await
     }
 }

@@ -3,20 +3,25 @@
 //! ```text
 //! SELECT call_id, prompt_len FROM calls          DataSourceExec(parquet)
 //! SELECT prompt_token_ids FROM calls             DecodeExec
-//!                                                  DataSourceExec(parquet: whole files, key filters only)
+//!                                                  DataSourceExec(parquet: whole files or rollouts, key filters only)
 //! ```
 
 mod codec;
+mod deal;
 mod decode;
 mod fill;
 pub(crate) mod nested;
 mod prune;
 mod scan;
 mod table;
+#[cfg(test)]
+mod tests;
 mod within;
 
 use datafusion::execution::object_store::ObjectStoreUrl;
 use rollbook_lake::Lake;
+
+pub(crate) use deal::{footer_of, row_group_pieces};
 
 pub use codec::PlanCodec;
 pub use decode::DecodeExec;

@@ -20,8 +20,9 @@ use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{LexOrdering, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::{ExecutionPlan, Partitioning};
-use rollbook_lake::{DataFile, sort_columns};
+use rollbook_lake::{DataFile, holds_whole_rollouts, sort_columns};
 
+use super::deal::{Piece, deal, footer_of, is_worth_cutting, row_group_pieces};
 use super::decode::{DecodeExec, stored_columns};
 use super::table::{ENTRY, LakeTable};
 
@@ -58,13 +59,13 @@ impl Scan<'_> {
         Ok(DataSourceExec::from_data_source(builder.build()))
     }
 
-    /// Reads whole files, rollout by rollout, and rebuilds prompts and requests.
-    pub(super) fn decoded(&self, state: &dyn Session) -> Result<Arc<dyn ExecutionPlan>> {
+    /// Reads files, or row groups that hold whole rollouts, rollout by rollout, and rebuilds prompts and requests.
+    pub(super) async fn decoded(&self, state: &dyn Session) -> Result<Arc<dyn ExecutionPlan>> {
         if self.files.is_empty() {
             return Ok(Arc::new(EmptyExec::new(self.output()?)));
         }
-        let groups = self.balanced(state.config().target_partitions());
         let mut source = self.source(state)?;
+        let groups = self.dealt(state, &source, state.config().target_partitions()).await?;
         let below: Vec<Expr> = self.filters.iter().filter(|filter| is_on_rollout(filter)).cloned().collect();
         if let Some(filter) = conjunction(below) {
             let schema = DFSchema::try_from(Arc::clone(source.table_parquet_schema()))?;
@@ -140,27 +141,27 @@ impl Scan<'_> {
         part
     }
 
-    /// Deals whole files out to partitions, the largest first, each to the partition with least to do.
-    fn balanced(&self, partitions: usize) -> Vec<FileGroup> {
-        let mut order: Vec<usize> = (0..self.files.len()).collect();
-        order.sort_by_key(|index| std::cmp::Reverse(self.files.get(*index).map_or(0, |file| file.size)));
-        let mut loads = vec![(0_u64, Vec::new()); partitions.clamp(1, self.files.len().max(1))];
-        for index in order {
-            let size = self.files.get(index).map_or(0, |file| file.size);
-            if let Some(lightest) = loads.iter_mut().min_by_key(|(load, _)| *load) {
-                lightest.0 += size;
-                lightest.1.push(index);
+    /// Deals the files out to partitions: whole, or by row groups where one file holds much of all there is and its
+    /// row groups can be decoded each for itself.
+    async fn dealt(&self, state: &dyn Session, source: &Source, partitions: usize) -> Result<Vec<FileGroup>> {
+        let sizes: Vec<u64> = self.files.iter().map(|file| file.size).collect();
+        let mut pieces = Vec::with_capacity(sizes.len());
+        for (index, file) in self.files.iter().enumerate() {
+            if is_worth_cutting(file.size, sizes.iter().sum(), partitions) {
+                let footer = footer_of(&source.source, self.file(file), state.config_options()).await?;
+                pieces.extend(if holds_whole_rollouts(&footer) {
+                    row_group_pieces(index, file.size, &footer)
+                } else {
+                    vec![Piece::whole(index, file.size)]
+                });
+            } else {
+                pieces.push(Piece::whole(index, file.size));
             }
         }
-        loads
-            .into_iter()
-            .map(|(_, mut indices)| {
-                indices.sort_unstable();
-                FileGroup::new(
-                    indices.into_iter().filter_map(|index| self.files.get(index)).map(|file| self.file(file)).collect(),
-                )
-            })
-            .collect()
+        let group = |pieces: Vec<Piece>| {
+            pieces.into_iter().filter_map(|piece| Some(piece.of(self.file(self.files.get(piece.file)?)))).collect()
+        };
+        Ok(deal(pieces, partitions).into_iter().map(|pieces| FileGroup::new(group(pieces))).collect())
     }
 
     fn ordering(&self) -> Vec<LexOrdering> {

@@ -114,7 +114,7 @@ impl LakeTable {
     }
 
     /// Scans with step and group as they are stored.
-    pub(super) fn scan_stored(
+    pub(super) async fn scan_stored(
         &self,
         state: &dyn Session,
         projection: Option<&Vec<usize>>,
@@ -124,7 +124,7 @@ impl LakeTable {
         let columns = self.names(projection);
         let files = matching(&self.files, filters, &self.schema, state)?;
         let scan = Scan { table: self, files, columns, filters, limit: limit.filter(|_| filters.is_empty()) };
-        if scan.columns.iter().any(|name| self.rebuilds(name)) { scan.decoded(state) } else { scan.plain(state) }
+        if scan.columns.iter().any(|name| self.rebuilds(name)) { scan.decoded(state).await } else { scan.plain(state) }
     }
 
     fn names(&self, projection: Option<&Vec<usize>>) -> Vec<String> {
@@ -173,6 +173,6 @@ impl TableProvider for LakeTable {
                 return fill::scan(&self.with_files(files), state, &columns, filters).await;
             }
         }
-        self.scan_stored(state, projection, filters, limit)
+        self.scan_stored(state, projection, filters, limit).await
     }
 }
