@@ -1,22 +1,27 @@
 //! The operator that computes credit windows over all groups of a partition.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, UInt64Array};
 use datafusion::arrow::compute::{concat, partition, take};
 use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
-use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::ColumnarValue;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::projection::{ProjectionExpr, ProjectionMapping};
+use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::window::{StandardWindowExpr, WindowExpr};
 use datafusion::physical_expr::{Distribution, EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::aggregates::group_values::{GroupValues, new_group_values};
 use datafusion::physical_plan::aggregates::order::GroupOrdering;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::windows::{WindowAggExec, WindowUDFExpr};
 use datafusion::physical_plan::{
@@ -33,7 +38,7 @@ struct Call {
     columns: Vec<usize>,
 }
 
-/// Computes credit windows over all groups of its input partition; rows keep their order.
+/// Computes credit windows over all groups of its input partition; rows keep their order. Of the input only columns that leave are held.
 #[derive(Debug, Clone)]
 pub(crate) struct GroupedWindowExec {
     input: Arc<dyn ExecutionPlan>,
@@ -42,13 +47,15 @@ pub(crate) struct GroupedWindowExec {
     /// Columns that some call reads, each once.
     columns: Vec<Arc<dyn PhysicalExpr>>,
     calls: Vec<Call>,
+    /// Columns that leave: of the input, then of the windows, by their places among all. `None` = all.
+    kept: Option<Vec<usize>>,
     schema: SchemaRef,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
 }
 
 impl GroupedWindowExec {
-    /// Creates the operator; `None` where one of the windows is no credit window, has an order, or another partition than the first.
+    /// Creates the operator, of which all columns leave; `None` where one of the windows is no credit window, has an order, or another partition than the first.
     pub(crate) fn try_new(
         window_exprs: Vec<Arc<dyn WindowExpr>>,
         input: Arc<dyn ExecutionPlan>,
@@ -80,10 +87,32 @@ impl GroupedWindowExec {
             keys,
             columns,
             calls,
+            kept: None,
             schema,
             properties: Arc::new(properties),
             metrics: ExecutionPlanMetricsSet::new(),
         }))
+    }
+
+    /// Lets only these columns leave, so that of a million rows only what is asked for is held.
+    pub(crate) fn keep(self, kept: Option<Vec<usize>>) -> Result<Self> {
+        let Some(kept) = kept else {
+            return Ok(self);
+        };
+        let mapping = ProjectionMapping::from_indices(&kept, &self.schema)?;
+        let schema = Arc::new(self.schema.project(&kept)?);
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(Arc::clone(&schema)),
+            self.properties.partitioning.project(&mapping, self.properties.equivalence_properties()),
+            EmissionType::Final,
+            Boundedness::Bounded,
+        );
+        Ok(Self { kept: Some(kept), schema, properties: Arc::new(properties), ..self })
+    }
+
+    /// Returns the columns that leave; `None` = all.
+    pub(crate) fn kept(&self) -> Option<&[usize]> {
+        self.kept.as_deref()
     }
 
     /// Returns the windows.
@@ -135,7 +164,14 @@ impl DisplayAs for GroupedWindowExec {
         match t {
             DisplayFormatType::Default | DisplayFormatType::Verbose => {
                 let keys: Vec<String> = self.keys.iter().map(ToString::to_string).collect();
-                write!(f, "GroupedWindowExec: by=[{}], windows=[{}]", keys.join(", "), names.join(", "))
+                write!(f, "GroupedWindowExec: by=[{}], windows=[{}]", keys.join(", "), names.join(", "))?;
+                match &self.kept {
+                    Some(_) => {
+                        let kept: Vec<&str> = self.schema.fields().iter().map(|field| field.name().as_str()).collect();
+                        write!(f, ", kept=[{}]", kept.join(", "))
+                    }
+                    None => Ok(()),
+                }
             }
             DisplayFormatType::TreeRender => write!(f, "windows={}", names.len()),
         }
@@ -175,6 +211,40 @@ impl ExecutionPlan for GroupedWindowExec {
         Ok(TreeNodeRecursion::Continue)
     }
 
+    /// A projection that leaves columns out: they need not be held.
+    fn try_swapping_with_projection(&self, projection: &ProjectionExec) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        let read = projection.expr().iter().flat_map(|column| collect_columns(&column.expr));
+        let read: BTreeSet<usize> = read.map(|column| column.index()).collect();
+        if read.len() >= self.schema.fields().len() {
+            return Ok(None);
+        }
+        let place = |index: usize| self.kept.as_ref().map_or(Some(index), |kept| kept.get(index).copied());
+        let Some(kept) = read.iter().map(|index| place(*index)).collect::<Option<Vec<usize>>>() else {
+            return internal_err!("a projection reads a column that is not there");
+        };
+        let Some(grouped) = Self::try_new(self.window_exprs.clone(), Arc::clone(&self.input))? else {
+            return internal_err!("GroupedWindowExec lost its windows");
+        };
+        let grouped = grouped.keep(Some(kept))?;
+        let moved = |expr: Arc<dyn PhysicalExpr>| {
+            let Some(column) = expr.downcast_ref::<Column>() else {
+                return Ok(Transformed::no(expr));
+            };
+            match read.iter().position(|index| *index == column.index()) {
+                Some(place) => {
+                    Ok(Transformed::yes(Arc::new(Column::new(column.name(), place)) as Arc<dyn PhysicalExpr>))
+                }
+                None => internal_err!("a projection reads a column that is not there"),
+            }
+        };
+        let columns = projection.expr().iter().map(|column| {
+            let expr = Arc::clone(&column.expr).transform_down(moved)?.data;
+            Ok(ProjectionExpr { expr, alias: column.alias.clone() })
+        });
+        let columns = columns.collect::<Result<Vec<_>>>()?;
+        Ok(Some(Arc::new(ProjectionExec::try_new(columns, Arc::new(grouped))?)))
+    }
+
     fn replace_children(
         self: Arc<Self>,
         mut children: Vec<Arc<dyn ExecutionPlan>>,
@@ -184,7 +254,7 @@ impl ExecutionPlan for GroupedWindowExec {
             return internal_err!("GroupedWindowExec has one input");
         };
         match Self::try_new(self.window_exprs.clone(), input)? {
-            Some(grouped) => Ok(Arc::new(grouped)),
+            Some(grouped) => Ok(Arc::new(grouped.keep(self.kept.clone())?)),
             None => internal_err!("GroupedWindowExec lost its windows"),
         }
     }
@@ -289,15 +359,20 @@ impl GroupedWindowExec {
             None => gathered.numbers.resize(gathered.numbers.len() + rows, 0),
         }
         let columns = evaluated(&self.columns)?;
+        let fields = batch.num_columns();
+        let held = match &self.kept {
+            Some(kept) => batch.project(&kept.iter().copied().filter(|place| *place < fields).collect::<Vec<_>>())?,
+            None => batch.clone(),
+        };
         let mut bytes = rows * size_of::<usize>();
-        for column in columns.iter().chain(batch.columns()) {
+        for column in columns.iter().chain(held.columns()) {
             bytes += column.to_data().get_slice_memory_size()?;
         }
         memory.try_grow(bytes)?;
         for (parts, column) in gathered.parts.iter_mut().zip(columns) {
             parts.push(column);
         }
-        gathered.batches.push(batch);
+        gathered.batches.push(held);
         Ok(())
     }
 
@@ -317,13 +392,20 @@ impl GroupedWindowExec {
             .map(|call| (call.window, call.columns.iter().map(|place| Arc::clone(&columns[*place])).collect()))
             .collect();
         let results = evaluate_groups(&calls, &groups)?;
+        let fields = self.input.schema().fields().len();
+        let leaving: Vec<&ArrayRef> = match &self.kept {
+            Some(kept) => kept.iter().filter_map(|place| results.get(place.checked_sub(fields)?)).collect(),
+            None => results.iter().collect(),
+        };
         let mut start = 0;
         let batches = gathered.batches.into_iter().map(|batch| {
             let rows = batch.num_rows();
+            // Places ascend, so that what is held of the input comes first.
             let mut columns = batch.columns().to_vec();
-            columns.extend(results.iter().map(|result| result.slice(start, rows)));
+            columns.extend(leaving.iter().map(|result| result.slice(start, rows)));
             start += rows;
-            Ok(RecordBatch::try_new(Arc::clone(&self.schema), columns)?)
+            let options = RecordBatchOptions::new().with_row_count(Some(rows));
+            Ok(RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)?)
         });
         batches.collect()
     }

@@ -50,6 +50,36 @@ async fn all_groups_at_once_give_what_group_by_group_gives() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn only_columns_that_are_asked_for_are_held() {
+    let scratch = Scratch::new().await;
+    let session = scratch.session().await;
+    let asked = |columns: &str, more: &str| {
+        format!(
+            "SELECT {columns} FROM (SELECT *,
+                rollout_count(value, rollout_id) OVER (PARTITION BY run_id, group_id) AS n,
+                grpo(value, rollout_id) OVER (PARTITION BY run_id, group_id) AS grpo{more} FROM ({ROWS}))"
+        )
+    };
+    let beside = ", count(*) OVER (PARTITION BY run_id, group_id) AS rows";
+    let kept = "kept=[rollout_id, grpo(";
+    let plan = text(&session, &format!("EXPLAIN {}", asked("grpo + 1.0 AS g, rollout_id", ""))).await;
+    assert!(plan.contains(kept), "{plan}");
+    for columns in [
+        "grpo + 1.0 AS g, rollout_id",
+        "n, upper(rollout_id) AS r, n AS again",
+        "grpo",
+        "value, n, grpo",
+        "count(*) AS c",
+    ] {
+        let order = if columns.starts_with("count") { "" } else { " ORDER BY ALL" };
+        let order = order
+            .replace("ALL", &(1..=columns.split(',').count()).map(|n| n.to_string()).collect::<Vec<_>>().join(", "));
+        let [alone, other] = ["", beside].map(|more| asked(columns, more) + &order);
+        assert_eq!(text(&session, &alone).await, text(&session, &other).await, "{columns}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn windows_without_a_partition_and_over_no_rows() {
     let scratch = Scratch::new().await;
     let session = scratch.session().await;

@@ -38,6 +38,9 @@ enum Node {
     /// `DataFusion`'s window operator with the same windows, over nothing, as it is written.
     Grouped {
         windows: Vec<u8>,
+        /// Columns that leave; none said = all.
+        #[serde(default)]
+        kept: Option<Vec<usize>>,
     },
 }
 
@@ -58,11 +61,11 @@ impl PhysicalExtensionCodec for PlanCodec {
             Node::Decode { columns, row_bytes } => Arc::new(DecodeExec::try_new(input, &columns, row_bytes)?),
             Node::Tokens { columns } => Arc::new(TokensExec::try_new(input, &columns)?),
             Node::Compact => Arc::new(CompactExec::new(input)),
-            Node::Grouped { windows } => {
+            Node::Grouped { windows, kept } => {
                 let plan = physical_plan_from_bytes_with_extension_codec(&windows, ctx, self)?;
                 let windows = plan.downcast_ref::<WindowAggExec>().map(|window| window.window_expr().to_vec());
                 match GroupedWindowExec::try_new(windows.unwrap_or_default(), input)? {
-                    Some(grouped) => Arc::new(grouped),
+                    Some(grouped) => Arc::new(grouped.keep(kept)?),
                     None => return internal_err!("the windows of a GroupedWindowExec are none of ours"),
                 }
             }
@@ -88,7 +91,8 @@ impl PhysicalExtensionCodec for PlanCodec {
             };
             let nothing = Arc::new(EmptyExec::new(input));
             let windows = WindowAggExec::try_new(grouped.window_exprs().to_vec(), nothing, true)?;
-            Node::Grouped { windows: physical_plan_to_bytes_with_extension_codec(Arc::new(windows), self)?.to_vec() }
+            let windows = physical_plan_to_bytes_with_extension_codec(Arc::new(windows), self)?.to_vec();
+            Node::Grouped { windows, kept: grouped.kept().map(<[usize]>::to_vec) }
         } else {
             return not_impl_err!("{} cannot leave the process", node.name());
         };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Int32Array, ListArray, RecordBatch};
+use arrow::array::{ArrayRef, AsArray, Int32Array, ListArray, RecordBatch};
 use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{DataType, Int32Type};
 use rollbook_lake::WriterLimits;
