@@ -74,59 +74,77 @@ fn broken_off() -> Error {
 
 async fn run(store: Arc<dyn ObjectStore>, path: String, mut chunks: Receiver<Message>) -> Result<Written> {
     let place = Path::from(path.as_str());
-    let fault = |source: object_store::Error| stored(source, "write", &path);
     let Some(Message::Chunk(first)) = chunks.recv().await else {
         return Err(broken_off());
     };
-    let mut hasher = Sha256::new();
-    let mut bytes = first.len() as u64;
     let second = match chunks.recv().await {
+        Some(Message::Chunk(second)) => second,
         Some(Message::End) => {
-            hasher = hash(hasher, first.clone()).await?;
-            store.put(&place, first.into()).await.map_err(fault)?;
+            let hasher = hash(Sha256::new(), first.clone()).await?;
+            let bytes = first.len() as u64;
+            store.put(&place, first.into()).await.map_err(|source| stored(source, "write", &path))?;
             return Ok(Written { bytes, sha256: hex(hasher.finalize()) });
-        }
-        Some(Message::Chunk(second)) => {
-            bytes += second.len() as u64;
-            second
         }
         None => return Err(broken_off()),
     };
-    let mut upload = store.put_multipart(&place).await.map_err(fault)?;
-    let sent = async {
-        let mut puts = JoinSet::new();
-        let mut ready = vec![second, first];
-        loop {
-            let chunk = match ready.pop() {
-                Some(chunk) => chunk,
-                None => match chunks.recv().await {
-                    Some(Message::Chunk(chunk)) => {
-                        bytes += chunk.len() as u64;
-                        chunk
-                    }
-                    Some(Message::End) => break,
-                    None => return Err(broken_off()),
-                },
-            };
-            while puts.len() >= IN_FLIGHT {
-                arrived(puts.join_next().await, &path)?;
-            }
-            puts.spawn(upload.put_part(chunk.clone().into()));
-            hasher = hash(std::mem::take(&mut hasher), chunk).await?;
+    let upload = store.put_multipart(&place).await.map_err(|source| stored(source, "write", &path))?;
+    let mut parts = Parts { upload, puts: JoinSet::new(), hasher: Sha256::new(), bytes: 0, path };
+    match parts.take([first, second], chunks).await {
+        Ok(written) => Ok(written),
+        Err(error) => {
+            // The first error is the one to tell; an unfinished upload is no object either way.
+            drop(parts.upload.abort().await);
+            Err(error)
         }
-        while let Some(put) = puts.join_next().await {
-            arrived(Some(put), &path)?;
-        }
-        upload.complete().await.map_err(fault)?;
-        Ok(())
-    };
-    let sent = sent.await;
-    if let Err(error) = sent {
-        // The first error is the one to tell; an unfinished upload is no object either way.
-        drop(upload.abort().await);
-        return Err(error);
     }
-    Ok(Written { bytes, sha256: hex(hasher.finalize()) })
+}
+
+/// An object on its way in parts.
+struct Parts {
+    upload: Box<dyn MultipartUpload>,
+    puts: JoinSet<object_store::Result<()>>,
+    hasher: Sha256,
+    bytes: u64,
+    path: String,
+}
+
+impl Parts {
+    async fn take(&mut self, begun: [Bytes; 2], mut chunks: Receiver<Message>) -> Result<Written> {
+        for chunk in begun {
+            self.put(chunk).await?;
+        }
+        loop {
+            match chunks.recv().await {
+                Some(Message::Chunk(chunk)) => self.put(chunk).await?,
+                Some(Message::End) => break,
+                None => return Err(broken_off()),
+            }
+        }
+        while !self.puts.is_empty() {
+            self.arrived().await?;
+        }
+        self.upload.complete().await.map_err(|source| stored(source, "write", &self.path))?;
+        Ok(Written { bytes: self.bytes, sha256: hex(std::mem::take(&mut self.hasher).finalize()) })
+    }
+
+    async fn put(&mut self, chunk: Bytes) -> Result<()> {
+        while self.puts.len() >= IN_FLIGHT {
+            self.arrived().await?;
+        }
+        self.bytes += chunk.len() as u64;
+        self.puts.spawn(self.upload.put_part(chunk.clone().into()));
+        self.hasher = hash(std::mem::take(&mut self.hasher), chunk).await?;
+        Ok(())
+    }
+
+    /// Waits for one part.
+    async fn arrived(&mut self) -> Result<()> {
+        match self.puts.join_next().await {
+            None | Some(Ok(Ok(()))) => Ok(()),
+            Some(Ok(Err(source))) => Err(stored(source, "write", &self.path)),
+            Some(Err(source)) => Err(broken_off().caused_by(source)),
+        }
+    }
 }
 
 async fn hash(mut hasher: Sha256, chunk: Bytes) -> Result<Sha256> {
@@ -137,12 +155,58 @@ async fn hash(mut hasher: Sha256, chunk: Bytes) -> Result<Sha256> {
     hashed.await.map_err(|source| broken_off().caused_by(source))
 }
 
-type Put = std::result::Result<std::result::Result<(), object_store::Error>, tokio::task::JoinError>;
+#[cfg(test)]
+mod tests {
+    use object_store::local::LocalFileSystem;
 
-fn arrived(put: Option<Put>, path: &str) -> Result<()> {
-    match put {
-        None | Some(Ok(Ok(()))) => Ok(()),
-        Some(Ok(Err(source))) => Err(stored(source, "write", path)),
-        Some(Err(source)) => Err(broken_off().caused_by(source)),
+    use super::*;
+    use crate::export::part::sha256_hex;
+
+    fn chunks(count: u8) -> Vec<Bytes> {
+        (0..count).map(|n| Bytes::from(vec![n; 1000 + usize::from(n)])).collect()
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn one_chunk_or_many_become_one_object() {
+        let folder = tempfile::tempdir().unwrap();
+        let store: Arc<dyn ObjectStore> = Arc::new(LocalFileSystem::new_with_prefix(folder.path()).unwrap());
+        for count in [1, 2, 9] {
+            let mut upload = Upload::start(&store, "part");
+            for chunk in chunks(count) {
+                upload.send(chunk).await.unwrap();
+            }
+            let written = upload.end().await.unwrap().await.unwrap().unwrap();
+            let bytes = std::fs::read(folder.path().join("part")).unwrap();
+            assert_eq!(bytes, chunks(count).concat());
+            assert_eq!((written.bytes, written.sha256), (bytes.len() as u64, sha256_hex(&bytes)));
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn an_upload_that_is_given_up_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let store: Arc<dyn ObjectStore> = Arc::new(LocalFileSystem::new_with_prefix(folder.path()).unwrap());
+        for count in [0, 1, 2, 9] {
+            let mut upload = Upload::start(&store, "part");
+            for chunk in chunks(count) {
+                upload.send(chunk).await.unwrap();
+            }
+            upload.abort().await;
+            assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_the_store_refuses_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(folder.path().join("part/below")).unwrap();
+        let store: Arc<dyn ObjectStore> = Arc::new(LocalFileSystem::new_with_prefix(folder.path()).unwrap());
+        let mut upload = Upload::start(&store, "part");
+        upload.send(chunks(1).remove(0)).await.unwrap();
+        let told = match upload.end().await {
+            Ok(task) => task.await.unwrap().unwrap_err(),
+            Err(error) => error,
+        };
+        assert!(told.to_string().contains("cannot write part"), "{told}");
     }
 }
