@@ -106,6 +106,13 @@ fn sequences(outline: &Outline) -> Vec<Fault> {
     found
 }
 
+/// The tokens behind the last border, which no attention reaches.
+fn unattended(parts: &[(Part<'_>, bool)], last: usize, end: usize) -> Fault {
+    let part = parts.iter().find(|(part, _)| part.range().contains(&last)).map(|(part, _)| part);
+    let expected = format!("the last border is {end} or behind it");
+    fault(part, last, end - last, expected, format!("attention ends at {last}"))
+}
+
 /// Borders that attention was cut at, against those of the segments; behind the last token of a sequence anything may be.
 fn attention(outline: &Outline, given: &Int32Array) -> Option<Fault> {
     let parts = outline.sequences();
@@ -116,7 +123,11 @@ fn attention(outline: &Outline, given: &Int32Array) -> Option<Fault> {
     let within = |border: &usize| *border > first && *border < end;
     let own: Vec<usize> = own.into_iter().filter(within).collect();
     let given: Vec<usize> = given.iter().flatten().filter_map(|border| usize::try_from(border).ok()).collect();
+    let last = given.iter().max().copied().unwrap_or(end);
     let given: Vec<usize> = given.into_iter().filter(within).collect();
+    if own == given && last < end {
+        return Some(unattended(&parts, last, end));
+    }
     if own == given {
         return None;
     }

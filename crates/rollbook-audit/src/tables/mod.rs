@@ -7,6 +7,7 @@
 //! | `trained_advantage` | the same with the advantages, and where only a rollout is named                           |
 //! | `row_segment`       | a segment of a trainer row, by rollout and call                                           |
 //! | `row_build`         | a build as a run with rows of it sees it: by its own row in `builds`, else by the id          |
+//! | `build_credit`      | a credit that a build was made from                                                      |
 //! | `row_weights`       | a rollout in a trainer row: its trained tokens and their weight                           |
 //! | `reported_count`    | what a trainer says it counted of a term in a micro-batch on a rank                       |
 //! | `row_context`       | a call in a trainer row: digest of what stands before its trained tokens                  |
@@ -75,6 +76,7 @@ const QUERIES: &[(&str, &str)] = queries![
     "trained_advantage",
     "row_segment",
     "row_build",
+    "build_credit",
     "row_weights",
     "reported_count",
     "row_context",

@@ -74,11 +74,7 @@ named AS (
 -- Credits that a build names, else those of the groups of which it trains a rollout.
 credited AS (
     SELECT credit.run_id, upstream.build_id, credit.rollout_id
-    FROM (
-        SELECT build.run_id, build.build_id, unnest(derivation.upstream_derivation_ids) AS derivation_id
-        FROM row_build AS build
-        JOIN derivations AS derivation ON derivation.derivation_id = build.derivation_id
-    ) AS upstream
+    FROM build_credit AS upstream
     JOIN credits_history AS credit ON credit.derivation_id = upstream.derivation_id AND credit.run_id = upstream.run_id
     WHERE credit.value IS NOT NULL OR credit.token_values IS NOT NULL
     GROUP BY credit.run_id, upstream.build_id, credit.rollout_id

@@ -24,7 +24,7 @@
 --     FROM (SELECT DISTINCT run_id, name, derivation_id FROM credits WHERE coalesce(quantity, 'advantage') = 'advantage')
 --     GROUP BY run_id HAVING count(*) > 1
 --   ) AS credit ON credit.run_id = sample.run_id
---   LEFT JOIN (SELECT DISTINCT run_id, build_id FROM row_build WHERE derivation_id IS NOT NULL) AS named
+--   LEFT JOIN (SELECT DISTINCT run_id, build_id FROM build_credit) AS named
 --     ON named.run_id = sample.run_id AND named.build_id = sample.build_id
 --   WHERE named.build_id IS NULL
 -- @undeclared
@@ -35,22 +35,18 @@
 --     ON credit.run_id = sample.run_id
 --   WHERE credit.run_id IS NULL
 
--- The credit of a build: its derivation's upstream; where none is named, the only one of the run.
+-- The credit of a build; where it names none, the only one of the run.
 WITH of_build AS (
     SELECT
         upstream.build_id, credit.run_id, credit.rollout_id, credit.call_id, credit.level, credit.value, credit.token_values, true AS is_named
-    FROM (
-        SELECT build.run_id, build.build_id, unnest(derivation.upstream_derivation_ids) AS derivation_id
-        FROM row_build AS build
-        JOIN derivations AS derivation ON derivation.derivation_id = build.derivation_id
-    ) AS upstream
+    FROM build_credit AS upstream
     JOIN credits_history AS credit ON credit.derivation_id = upstream.derivation_id AND credit.run_id = upstream.run_id
     WHERE coalesce(credit.quantity, 'advantage') = 'advantage'
     UNION ALL
     SELECT
         sample.build_id, credit.run_id, credit.rollout_id, credit.call_id, credit.level, credit.value, credit.token_values, false
     FROM (SELECT DISTINCT run_id, build_id FROM samples) AS sample
-    LEFT JOIN (SELECT DISTINCT run_id, build_id FROM row_build WHERE derivation_id IS NOT NULL) AS named
+    LEFT JOIN (SELECT DISTINCT run_id, build_id FROM build_credit) AS named
         ON named.run_id = sample.run_id AND named.build_id = sample.build_id
     JOIN (
         SELECT run_id

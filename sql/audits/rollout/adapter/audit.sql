@@ -52,7 +52,10 @@ judged AS (
 said AS (
     SELECT
         run_id, policy_id, policy_version, coalesce(agent_id, role, '') AS agent, coalesce(lora_adapter, '') AS adapter,
-        count(*) AS calls, min(rollout_id) AS rollout_id
+        count(*) AS calls, first_value(rollout_id ORDER BY rollout_id, call_index, call_id) AS rollout_id,
+        first_value(call_id ORDER BY rollout_id, call_index, call_id) AS call_id,
+        first_value(step ORDER BY rollout_id, call_index, call_id) AS step,
+        first_value(group_id ORDER BY rollout_id, call_index, call_id) AS group_id
     FROM judged
     WHERE wanted IS NULL AND policy_version IS NOT NULL
     GROUP BY run_id, policy_id, policy_version, coalesce(agent_id, role, ''), coalesce(lora_adapter, '')
@@ -100,10 +103,10 @@ JOIN (
 WHERE act.lora_modules_applied > 0 AND act.lora_modules_applied < usual.modules
 UNION ALL
 SELECT
-    'violation', ranked.run_id, NULL, NULL, ranked.rollout_id, NULL,
+    'violation', ranked.run_id, ranked.step, ranked.group_id, ranked.rollout_id, ranked.call_id,
     CASE WHEN ranked.most = '' THEN 'none' ELSE ranked.most END,
     CASE WHEN ranked.adapter = '' THEN 'none' ELSE ranked.adapter END,
-    concat(ranked.calls, ' calls of version ', ranked.policy_version, ' of ', ranked.policy_id, ', first in rollout ',
+    concat(ranked.calls, ' calls of version ', ranked.policy_version, ' of ', ranked.policy_id, ', first ', ranked.call_id, ' of rollout ',
         ranked.rollout_id,
         CASE WHEN ranked.adapter = '' THEN ', name no adapter' ELSE concat(', ran with adapter ', ranked.adapter) END,
         CASE WHEN ranked.most = '' THEN ', the others none' ELSE concat(', the others with ', ranked.most) END)

@@ -183,6 +183,26 @@ same_digest AS (
     )
     WHERE family <> first_family
 ),
+-- One response of the engine that stands in a rollout as several calls, as a request does that was sent again.
+repeated AS (
+    SELECT *
+    FROM (
+        SELECT
+            run_id, step, group_id, rollout_id, call_id, response_id,
+            first_value(call_id) OVER (
+                PARTITION BY run_id, rollout_id, response_id, choice_index, prompt_digest, output_digest ORDER BY call_index, call_id
+            ) AS first_call
+        FROM (
+            SELECT
+                run_id, step, group_id, rollout_id, call_id, call_index, response_id, coalesce(choice_index, 0) AS choice_index,
+                prompt_digest, output_digest
+            FROM calls
+            WHERE response_id IS NOT NULL AND output_digest IS NOT NULL AND prompt_digest IS NOT NULL AND rollout_id IS NOT NULL
+                AND output_len > 0
+        )
+    )
+    WHERE call_id <> first_call
+),
 answered AS (
     SELECT
         call.run_id, call.step, call.group_id, call.rollout_id, call.call_id, call.response_id,
@@ -249,3 +269,10 @@ SELECT
     concat('call ', call_id, ' of ', rollout_id, ' is response ', response_id, ' of the engine, as is call ', first_call, ' of ',
         first_rollout)
 FROM same_response
+UNION ALL
+SELECT
+    run_id, step, group_id, rollout_id, call_id, NULL, NULL, NULL, NULL, NULL, NULL,
+    'a response of its own',
+    concat('response ', response_id),
+    concat('call ', call_id, ' of ', rollout_id, ' is response ', response_id, ' of the engine, as its call ', first_call, ' is')
+FROM repeated

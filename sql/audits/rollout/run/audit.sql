@@ -110,10 +110,33 @@ course AS (
 ),
 retrained AS (
     SELECT
-        run_id, build_id, step, optimizer_step, epoch, min(trained_policy_version) AS one, max(trained_policy_version) AS other
+        run_id, build_id, step, optimizer_step, epoch, min(trained_policy_version) AS one, max(trained_policy_version) AS other,
+        count(DISTINCT trained_policy_version) AS versions
     FROM samples
     WHERE trained_policy_version IS NOT NULL AND optimizer_step IS NOT NULL
     GROUP BY run_id, build_id, step, optimizer_step, epoch HAVING count(DISTINCT trained_policy_version) > 1
+),
+-- Policies that train side by side have versions of their own.
+several AS (
+    SELECT run_id, count(DISTINCT coalesce(policy_id, 'policy')) AS policies
+    FROM calls WHERE coalesce(is_trainable, coalesce(kind, 'act') IN ('act', 'compact'))
+    GROUP BY run_id HAVING count(DISTINCT coalesce(policy_id, 'policy')) > 1
+),
+-- No step trains what a later one dispatched. A source that counts steps otherwise does so in all rows of a build.
+dispatched AS (
+    SELECT
+        trained.run_id, trained.build_id, trained.rollout_id, trained.step, trained.row_index, rollout.step AS dispatched_step, rollout.group_id,
+        max(trained.step - rollout.step) OVER (PARTITION BY trained.run_id, trained.build_id) AS longest,
+        min(trained.step) OVER (PARTITION BY trained.run_id, trained.build_id) AS first_step,
+        max(trained.step) OVER (PARTITION BY trained.run_id, trained.build_id) AS last_step
+    FROM (
+        SELECT run_id, build_id, rollout_id, min(step) AS step, min(row_index) AS row_index FROM row_weights
+        WHERE tokens > 0 AND rollout_id IS NOT NULL AND step IS NOT NULL GROUP BY run_id, build_id, rollout_id
+    ) AS trained
+    JOIN (
+        SELECT run_id, rollout_id, min(step) AS step, min(group_id) AS group_id FROM rollouts
+        WHERE step IS NOT NULL GROUP BY run_id, rollout_id
+    ) AS rollout ON rollout.run_id = trained.run_id AND rollout.rollout_id = trained.rollout_id
 ),
 -- Later optimizer steps train later versions.
 trained AS (
@@ -194,13 +217,22 @@ SELECT
     concat('optimizer step ', optimizer_step, ' of build ', build_id, ' trains version ', one, ' and version ', other,
         ': the step was taken twice')
 FROM retrained
+LEFT ANTI JOIN several ON several.run_id = retrained.run_id AND retrained.versions <= several.policies
 UNION ALL
 SELECT
     run_id, step, NULL, NULL, NULL, build_id, NULL, NULL, concat('version ', reached, ' or later'), concat('version ', version),
     concat('optimizer step ', optimizer_step, ' of build ', build_id, ' trains version ', version, ', and an earlier step has trained version ',
         reached, ': the run went back to an older checkpoint')
 FROM trained
+LEFT ANTI JOIN several ON several.run_id = trained.run_id
 WHERE version < reached
+UNION ALL
+SELECT
+    run_id, step, group_id, rollout_id, NULL, build_id, NULL, row_index, concat('step ', dispatched_step, ' or later'), concat('step ', step),
+    concat('step ', step, ' of build ', build_id, ' trains rollout ', rollout_id, ', which step ', dispatched_step,
+        ' dispatched: it is of another course of the run')
+FROM dispatched
+WHERE step < dispatched_step AND longest >= 0 AND first_step < last_step
 UNION ALL
 SELECT
     run_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 'one model', concat(one, ', ', other),

@@ -21,13 +21,21 @@
 WITH declared AS (
     SELECT run_id, max(bos_token_id) AS bos_token_id FROM runs WHERE bos_token_id IS NOT NULL GROUP BY run_id
 ),
--- A prompt that shares its first tokens with an earlier context is as right or wrong as that one.
+-- A prompt that shares its first tokens with an earlier context is as right or wrong as that one, also where that came in another file.
 start AS (
     SELECT
-        run_id, step, group_id, rollout_id, call_id,
-        prompt_token_ids[1] AS first_id, prompt_token_ids[2] AS second_id
-    FROM calls
-    WHERE prompt_len IS NOT NULL AND coalesce(parent_prefix_len, 0) < 2
+        call.run_id, call.step, call.group_id, call.rollout_id, call.call_id,
+        call.prompt_token_ids[1] AS first_id, call.prompt_token_ids[2] AS second_id
+    FROM calls AS call
+    LEFT ANTI JOIN (
+        SELECT far.run_id, far.rollout_id, far.call_id
+        FROM far_parent AS far
+        LEFT JOIN far_prefix_breaks AS broken
+            ON broken.run_id = far.run_id AND broken.call_id = far.call_id AND broken.rollout_id IS NOT DISTINCT FROM far.rollout_id
+        WHERE coalesce(broken.position, 2) >= 2
+    ) AS extended
+        ON extended.run_id = call.run_id AND extended.call_id = call.call_id AND extended.rollout_id IS NOT DISTINCT FROM call.rollout_id
+    WHERE call.prompt_len IS NOT NULL AND coalesce(call.parent_prefix_len, 0) < 2
 ),
 call_fault AS (
     SELECT start.*, declared.bos_token_id, start.first_id IS NOT DISTINCT FROM declared.bos_token_id AS is_doubled

@@ -48,6 +48,9 @@ SELECT
                 ' were routed to one expert more than once in a layer: ', found.observed)
         WHEN 'negative' THEN
             concat(found.length, ' tokens from context token ', found.position, ' of ', found.call_id, ' have negative experts: ', found.observed)
+        WHEN 'copied' THEN
+            concat(found.length, ' tokens from context token ', found.position, ' of ', found.call_id, ' have, number for number, the routing of other tokens: ',
+                found.observed)
         WHEN 'model' THEN
             concat('the routing of ', found.call_id, ' has ', found.observed, ' layers and experts a token, unlike most of the run')
         ELSE concat('the routing of ', found.call_id, ' has ', found.observed, ' numbers where its shape holds ', found.expected)

@@ -12,6 +12,7 @@ mod answer;
 mod parse;
 mod request;
 mod update;
+mod written;
 
 use std::sync::Arc;
 

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::Fault;
 use super::answer::{Answer, ToolCall};
+use super::{Fault, written};
 
 /// The text of an output.
 #[derive(Debug, Clone, Copy)]
@@ -21,9 +21,6 @@ impl Text<'_> {
     }
 }
 
-/// Marks around one call of a tool, as most chat formats write them.
-const MARKS: [(&str, &str); 2] = [("<tool_call>", "</tool_call>"), ("<function=", "</function>")];
-
 /// Compares an answer with the text. A text that may be only what is left judges no more than it shows.
 pub(crate) fn fault(text: Text<'_>, answer: &Answer, has_parse_error: bool) -> Option<Fault> {
     if let Some(content) = answer.content.as_deref().map(str::trim).filter(|content| !content.is_empty())
@@ -38,18 +35,12 @@ pub(crate) fn fault(text: Text<'_>, answer: &Answer, has_parse_error: bool) -> O
         return Some(Fault::new("reasoning", None, text.text, reasoning));
     }
     let calls = answer.tool_calls.as_deref().unwrap_or_default();
-    let written = written_calls(text.text);
     let is_silent = has_parse_error || (calls.is_empty() && !text.is_whole && answer.tool_calls.is_none());
-    if written > 0 && written != calls.len() && !is_silent {
-        let (expected, observed) = (format!("{written} calls of tools in the text"), format!("{} parsed", calls.len()));
-        return Some(Fault::new("tool_calls", None, &expected, &observed));
+    if !is_silent && let Some(fault) = miscounted(text.text, calls.len()) {
+        return Some(fault);
     }
-    let marked = marked_calls(text.text);
-    if marked.len() == calls.len() {
-        let mut pairs = marked.iter().zip(calls).enumerate();
-        if let Some(fault) = pairs.find_map(|(index, (written, call))| crossed(index, written, call)) {
-            return Some(fault);
-        }
+    if let Some(fault) = crossed(text.text, calls) {
+        return Some(fault);
     }
     let values = json_values(text.text);
     for (index, call) in calls.iter().enumerate() {
@@ -66,34 +57,37 @@ pub(crate) fn fault(text: Text<'_>, answer: &Answer, has_parse_error: bool) -> O
     None
 }
 
-/// How many whole calls of tools the text writes in marks that are known.
-fn written_calls(text: &str) -> usize {
-    let count = |(open, close): (&str, &str)| text.split(open).skip(1).filter(|part| part.contains(close)).count();
-    MARKS.into_iter().map(count).find(|count| *count > 0).unwrap_or(0)
+/// What is left of a text behind the model's thoughts: a call that is only thought of may be parsed or not.
+fn spoken(text: &str) -> &str {
+    text.rsplit_once("</think>").map_or(text, |(_, spoken)| spoken)
 }
 
-/// The calls that the text writes as JSON between marks, in order; none where one of them is no JSON.
-fn marked_calls(text: &str) -> Vec<Value> {
-    let (open, close) = MARKS[0];
-    let parts = text.split(open).skip(1).filter_map(|part| part.split_once(close));
-    parts.map(|(inner, _)| serde_json::from_str(inner.trim()).ok()).collect::<Option<_>>().unwrap_or_default()
-}
-
-/// What a parsed call has otherwise than the one that is written at its place.
-fn crossed(index: usize, written: &Value, call: &ToolCall) -> Option<Fault> {
-    let name = written.get("name").and_then(Value::as_str)?;
-    // Parsers may leave out the namespace.
-    let is_named = name == call.name || name.rsplit(['.', ':', '/']).next() == Some(call.name.as_str());
-    if !is_named {
-        return Some(Fault::new("name", Some(index), name, &call.name));
+/// Whether as many calls were parsed as the text writes in known marks.
+fn miscounted(text: &str, parsed: usize) -> Option<Fault> {
+    let all = written::calls(text);
+    if all.closed == 0 || (all.is_bare && parsed == 0) {
+        return None;
     }
-    let given = ["arguments", "parameters", "input"].iter().find_map(|key| written.get(key))?;
-    let given = match given {
-        Value::String(text) => serde_json::from_str(text).unwrap_or_else(|_| given.clone()),
-        other => other.clone(),
-    };
-    let is_same = given == call.arguments || leaves(&given) == leaves(&call.arguments);
-    (!is_same).then(|| Fault::new("arguments", Some(index), &given.to_string(), &call.arguments.to_string()))
+    let said = written::calls(spoken(text));
+    let least = if said.is_bare == all.is_bare { said.closed } else { 0 };
+    if (least..=all.opened).contains(&parsed) {
+        return None;
+    }
+    let (expected, observed) = (format!("{} calls of tools in the text", all.closed), format!("{parsed} parsed"));
+    Some(Fault::new("tool_calls", None, &expected, &observed))
+}
+
+/// A parsed call that is not the one written at its place, where as many are written as parsed.
+fn crossed(text: &str, calls: &[ToolCall]) -> Option<Fault> {
+    let written = [text, spoken(text)].map(|text| written::calls(text).read);
+    let written = written.iter().find(|written| !written.is_empty() && written.len() == calls.len())?;
+    written.iter().zip(calls).enumerate().find_map(|(index, (written, call))| {
+        if !written.is_named(&call.name) {
+            return Some(Fault::new("name", Some(index), &written.name, &call.name));
+        }
+        let is_same = written.has_arguments(call, leaves);
+        (!is_same).then(|| Fault::new("arguments", Some(index), &written.shown(), &call.arguments.to_string()))
+    })
 }
 
 /// Whether the text holds the arguments: as JSON, or, in formats that are none, each value of them.
@@ -213,6 +207,46 @@ mod tests {
             assert_eq!(judged(text, is_whole, &parsed("a", 2, "web_search", 1)), Some("arguments"));
             assert_eq!(judged(text, is_whole, &parsed("a", 1, "search", 2)), Some("name"));
             assert_eq!(judged(text, is_whole, &parsed("delete_all", 1, "web_search", 2)), Some("name"));
+        }
+    }
+
+    #[rstest]
+    #[case("Get_Weather", "x", Some("name"))]
+    #[case("get_weather", "y", Some("arguments"))]
+    #[case("get_weather", "x", None)]
+    fn a_call_without_marks_is_the_whole_text(#[case] name: &str, #[case] q: &str, #[case] place: Option<&str>) {
+        let text = "{\"name\": \"get_weather\", \"parameters\": {\"q\": \"x\"}}";
+        assert_eq!(judged(text, false, &json!({"tool_calls": [{"name": name, "arguments": {"q": q}}]})), place);
+    }
+
+    #[test]
+    fn an_answer_in_json_need_not_be_a_call() {
+        let text = "{\"name\": \"get_weather\", \"parameters\": {\"q\": \"x\"}}";
+        assert_eq!(judged(text, true, &json!({"content": text, "tool_calls": []})), None);
+    }
+
+    #[test]
+    fn a_call_that_is_only_thought_of_may_be_parsed_or_not() {
+        let call = |x: i32| format!("<tool_call>{{\"name\": \"a\", \"arguments\": {{\"x\": {x}}}}}</tool_call>");
+        let text = format!("<think>{}</think>{}", call(1), call(2));
+        let parsed = |values: &[i32]| {
+            let calls: Vec<Value> = values.iter().map(|x| json!({"name": "a", "arguments": {"x": x}})).collect();
+            json!({"tool_calls": calls})
+        };
+        assert_eq!(judged(&text, true, &parsed(&[2])), None);
+        assert_eq!(judged(&text, true, &parsed(&[1, 2])), None);
+        assert_eq!(judged(&text, true, &parsed(&[1])), Some("arguments"));
+        assert_eq!(judged(&text, true, &parsed(&[])), Some("tool_calls"));
+    }
+
+    #[test]
+    fn a_call_that_was_cut_off_may_be_parsed_or_not() {
+        let text = "<tool_call>{\"name\": \"a\", \"arguments\": {}}</tool_call><tool_call>{\"name\": \"b\", \"arguments\": {}}";
+        for calls in [
+            json!([{"name": "a", "arguments": {}}]),
+            json!([{"name": "a", "arguments": {}}, {"name": "b", "arguments": {}}]),
+        ] {
+            assert_eq!(judged(text, true, &json!({"tool_calls": calls})), None);
         }
     }
 

@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use super::super::tokens::{integers, list, text};
 use super::rows::{Call, Said};
+use super::unasked::{Unasked, without_generation_prompt};
 
 /// Special tokens that a run declares.
 #[derive(Debug, Clone, Default)]
@@ -65,7 +66,7 @@ pub(super) struct Look<'a> {
 }
 
 /// Run and encoding.
-type Key = (String, Option<String>);
+pub(super) type Key = (String, Option<String>);
 
 /// Looks at prompts as they come. What only all of them tell, which tokens follow an end of turn and whether the beginning's mark
 /// stands before every turn, is judged at the end.
@@ -76,6 +77,7 @@ pub(super) struct Markers {
     /// Marks that a first prompt repeats: they belong to the template.
     repeated: BTreeSet<(Key, String)>,
     seams: Vec<(Key, Call, usize, i32)>,
+    unasked: Unasked,
     starts: Vec<(Key, String, Said)>,
     said: Vec<Said>,
 }
@@ -88,6 +90,7 @@ impl Markers {
             followers: BTreeMap::new(),
             repeated: BTreeSet::new(),
             seams: Vec::new(),
+            unasked: Unasked::default(),
             starts: Vec::new(),
             said: Vec::new(),
         }
@@ -145,14 +148,9 @@ impl Markers {
             self.seams.push((key.clone(), call.clone(), from, *next));
         }
         if let Some(position) = generation_prompt_missing(marks, look, messages.as_deref()) {
-            self.said.push(Said {
-                call,
-                kind: "generation_prompt",
-                position: Some(position),
-                expected: Some(format!("the generation prompt {:?}", marks.generation_prompt)),
-                observed: Some(format!("{:?}", look.prompt.get(position..).unwrap_or_default())),
-                reason: None,
-            });
+            self.said.push(without_generation_prompt(&marks.generation_prompt, look.prompt, call, position));
+        } else if look.request.is_none() && look.kind.is_none_or(|kind| kind == "act") {
+            self.unasked.add(key, &marks.generation_prompt, &marks.ends, look.prompt, call);
         }
         Ok(())
     }
@@ -160,6 +158,7 @@ impl Markers {
     /// Everything found.
     pub(super) fn finish(self) -> Vec<Said> {
         let mut said = self.said;
+        said.extend(self.unasked.finish());
         let is_own = |key: &Key, name: &String| self.repeated.contains(&(key.clone(), name.clone()));
         said.extend(self.starts.into_iter().filter(|(key, name, _)| !is_own(key, name)).map(|(_, _, said)| said));
         for (key, call, position, next) in self.seams {

@@ -7,6 +7,7 @@ mod prompts;
 mod rows;
 mod template;
 mod text;
+mod unasked;
 
 pub(super) use parsed::differences as parse_differences;
 pub(super) use parts::{parts, schema as parts_schema};

@@ -8,7 +8,7 @@ use super::config::{Basis, Config, Members, Over, Rule, formulas};
 use super::fit::{Fit, Stored, search};
 use super::inputs::{Derivation, each_row};
 use super::statistics::{Expected, Member, Statistics};
-use super::{Found, returns, shown, turns};
+use super::{Found, gdpo, returns, shown, turns};
 use crate::tables::quoted;
 
 /// Findings of one credit that are kept.
@@ -47,8 +47,15 @@ pub(super) async fn judge(session: &Session, derivation: &Derivation, found: &mu
         None => false,
     });
     let stored: Vec<Stored> = stored.into_iter().map(|(_, credit)| credit).collect();
-    if !stored.is_empty() {
-        judge_values(derivation, &members, &stored, &rule, found);
+    if stored.is_empty() {
+        return Ok(());
+    }
+    let mut faults = Vec::new();
+    judge_values(derivation, &members, &stored, &rule, &mut faults);
+    // What the run declares is of one reward; without that the components may have been normalized one by one.
+    let may_be_gdpo = !faults.is_empty() && !rule.is_declared();
+    if !(may_be_gdpo && gdpo::fits(session, derivation, &members, &stored).await?) {
+        found.append(&mut faults);
     }
     Ok(())
 }

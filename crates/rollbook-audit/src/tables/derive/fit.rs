@@ -51,7 +51,8 @@ impl Tolerance {
         Self { rounding: rounding * (1.0 + 1e-6) }
     }
 
-    fn near(self, expected: f64, stored: f64) -> bool {
+    /// Whether two values are one but for rounding.
+    pub(super) fn near(self, expected: f64, stored: f64) -> bool {
         if !expected.is_finite() || !stored.is_finite() {
             return (expected.is_nan() && stored.is_nan()) || expected.total_cmp(&stored).is_eq();
         }

@@ -5,6 +5,7 @@
 //! imported, with a recipe      its recipe runs over the rows in the lake             own
 //! imported reward              the scores it was made from, its components           rewards
 //! imported credit              every known configuration, over the rewards           credits -> config, statistics, fit
+//! the same                     each component of the reward normalized by itself      gdpo
 //! imported token returns       discounted sums of the token rewards                  returns
 //! imported call returns        discounted sums of the calls' rewards, along the tree    turns
 //! ```
@@ -14,6 +15,7 @@
 mod config;
 mod credits;
 mod fit;
+mod gdpo;
 mod inputs;
 mod own;
 mod returns;

@@ -1,5 +1,7 @@
 //! Routing records, read from the rows or from the lake's blobs, and what is wrong with them.
 
+mod copies;
+
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, Int32Array, RecordBatch, StringArray};
@@ -11,8 +13,9 @@ use rollbook_lake::ErrorKind;
 use rollbook_query::Result;
 
 use super::Origin;
-use super::tokens::{ids, integers, list, text};
+use super::tokens::{CallKey, ids, integers, list, text};
 use crate::functions::{RoutingFault, int, routing_faults};
+use copies::Prints;
 
 pub(super) fn schema() -> SchemaRef {
     let field = |name: &str, kind: DataType| Field::new(name, kind, true);
@@ -43,18 +46,25 @@ pub(super) fn faults(origin: Origin, _: Vec<Vec<RecordBatch>>) -> BoxFuture<'sta
         let sql = "SELECT run_id, rollout_id, call_id, dtype, shape, coalesce(\"start\", 0) AS first, blob, \"values\" AS items \
              FROM call_payloads WHERE name = 'routed_experts' AND cardinality(shape) > 0";
         let mut stream = session.stream(sql).await?;
-        let mut found = Vec::new();
+        let (mut found, mut prints) = (Vec::new(), Prints::default());
         while let Some(batch) = stream.try_next().await? {
             for row in 0..batch.num_rows() {
-                judge(&origin, &batch, row, &mut found).await?;
+                judge(&origin, &batch, row, &mut found, &mut prints).await?;
             }
         }
+        found.extend(prints.copies(&session).await?);
         Ok(vec![rows(&found)?])
     }
     .boxed()
 }
 
-async fn judge(origin: &Origin, batch: &RecordBatch, row: usize, found: &mut Vec<Found>) -> Result<()> {
+async fn judge(
+    origin: &Origin,
+    batch: &RecordBatch,
+    row: usize,
+    found: &mut Vec<Found>,
+    prints: &mut Prints,
+) -> Result<()> {
     let of = |name: &str| -> Result<Option<String>> {
         let texts = text(batch, name)?;
         Ok(texts.is_valid(row).then(|| texts.value(row).to_owned()))
@@ -84,9 +94,27 @@ async fn judge(origin: &Origin, batch: &RecordBatch, row: usize, found: &mut Vec
     };
     match values {
         None => add(None),
-        Some(values) => routing_faults(&values, &shape).into_iter().for_each(|fault| add(Some(fault))),
+        Some(values) => {
+            let faults = routing_faults(&values, &shape);
+            let key = run
+                .as_deref()
+                .and_then(|run| key(run, &text(batch, "rollout_id").ok()?, &text(batch, "call_id").ok()?, row));
+            if let Some(key) = key.filter(|_| faults.is_empty()) {
+                prints.add(key, start, &values, &shape);
+            }
+            faults.into_iter().for_each(|fault| add(Some(fault)));
+        }
     }
     Ok(())
+}
+
+/// A call's key; none where it has no id.
+fn key(run: &str, rollouts: &StringArray, calls: &StringArray, row: usize) -> Option<CallKey> {
+    calls.is_valid(row).then(|| CallKey {
+        run: run.to_owned(),
+        rollout: rollouts.is_valid(row).then(|| rollouts.value(row).to_owned()),
+        call: calls.value(row).to_owned(),
+    })
 }
 
 /// The numbers of a blob, little-endian; none where its type is no integer that experts have.
