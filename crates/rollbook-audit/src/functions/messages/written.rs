@@ -6,7 +6,7 @@
 //! | Qwen coder        | `<function=NAME><parameter=KEY>value</parameter></function>`                      |
 //! | Mistral           | `[TOOL_CALLS][{"name": …, "arguments": …}]`, `[TOOL_CALLS]NAME[ARGS]{…}`          |
 //! | Kimi              | `<\|tool_call_begin\|>functions.NAME:0<\|tool_call_argument_begin\|>{…}<\|tool_call_end\|>` |
-//! | DeepSeek          | `<｜tool▁call▁begin｜>NAME<｜tool▁sep｜>{…}<｜tool▁call▁end｜>`                     |
+//! | `DeepSeek`        | `<｜tool▁call▁begin｜>NAME<｜tool▁sep｜>{…}<｜tool▁call▁end｜>`                     |
 //! | gpt-oss           | `… to=functions.NAME … <\|message\|>{…}<\|call\|>`                                |
 //! | Llama             | `{"name": …, "parameters": …}` and nothing else                                   |
 
