@@ -1,14 +1,17 @@
 //! Spans that lie outside, and tokens that no span holds.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, BooleanArray, Int32Array, Int32Builder};
-use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::array::{Array, ArrayRef, BooleanArray, Int32Array, Int32Builder, ListArray, StructArray};
+use datafusion::arrow::buffer::{BooleanBuffer, OffsetBuffer};
+use datafusion::arrow::datatypes::{DataType, Field};
+use datafusion::arrow::util::bit_iterator::BitSliceIterator;
 use datafusion::common::Result;
 use datafusion::logical_expr::ScalarUDF;
 
 use super::lists::{
-    any_struct, fields, index, int, int_field, integers, is_sampled, item, list, list_of_structs, lists, mask, structs,
+    any_struct, fields, index, int, int_field, integers, item, list, list_of_structs, lists, mask, structs,
 };
 use super::row_function::RowFunction;
 
@@ -50,15 +53,43 @@ fn run_fields() -> [(&'static str, DataType); 2] {
     [("position", DataType::Int32), ("length", DataType::Int32)]
 }
 
+/// `true_spans`: the runs of true of a mask, null where there is no mask.
+pub(super) fn true_spans() -> ScalarUDF {
+    let of = [("start", DataType::Int32), ("length", DataType::Int32)];
+    let returns = list(DataType::Struct(fields(&of)));
+    RowFunction::udf("true_spans", vec![list(DataType::Boolean)], returns, |arrays, rows| {
+        let masks = lists(arrays, 0)?;
+        let (mut counts, mut starts, mut lengths) = (Vec::with_capacity(rows), Vec::new(), Vec::new());
+        for row in 0..rows {
+            let found = match mask(masks, row)? {
+                Some(mask) => true_runs(&bits(&mask), 0..mask.len()).collect(),
+                None => Vec::new(),
+            };
+            counts.push(found.len());
+            for (start, length) in found {
+                starts.push(int(start));
+                lengths.push(int(length));
+            }
+        }
+        let of = [("start", DataType::Int32), ("length", DataType::Int32)];
+        let columns: Vec<ArrayRef> = vec![Arc::new(Int32Array::from(starts)), Arc::new(Int32Array::from(lengths))];
+        let items = StructArray::try_new(fields(&of), columns, None)?;
+        let field = Arc::new(Field::new("element", DataType::Struct(fields(&of)), true));
+        let offsets = OffsetBuffer::from_lengths(counts);
+        Ok(Arc::new(ListArray::try_new(field, offsets, Arc::new(items), masks.nulls().cloned())?) as ArrayRef)
+    })
+}
+
+/// `uncovered_spans(output_len, sampled, spans)`: runs of tokens that are sampled, null meaning all, and that no span holds.
 pub(super) fn uncovered_spans() -> ScalarUDF {
-    let arguments = vec![DataType::Int32, list(DataType::Boolean), list(any_struct())];
+    let arguments = vec![DataType::Int32, list(any_struct()), list(any_struct())];
     let returns = list(DataType::Struct(fields(&run_fields())));
     RowFunction::udf("uncovered_spans", arguments, returns, |arrays, rows| {
-        let (lengths, masks, spans) = (integers(arrays, 0)?, lists(arrays, 1)?, lists(arrays, 2)?);
+        let (lengths, sampled, spans) = (integers(arrays, 0)?, lists(arrays, 1)?, lists(arrays, 2)?);
         let (mut counts, mut positions, mut runs) = (Vec::new(), Vec::new(), Vec::new());
         for row in 0..rows {
             let found = match index(&lengths, row) {
-                Some(length) => uncovered(length, mask(masks, row)?.as_ref(), item(spans, row).as_ref())?,
+                Some(length) => uncovered(length, item(sampled, row).as_ref(), item(spans, row).as_ref())?,
                 None => Vec::new(),
             };
             counts.push(found.len());
@@ -72,21 +103,46 @@ pub(super) fn uncovered_spans() -> ScalarUDF {
     })
 }
 
-fn uncovered(length: usize, mask: Option<&BooleanArray>, spans: Option<&ArrayRef>) -> Result<Vec<(usize, usize)>> {
-    let mut open: Vec<bool> = (0..length).map(|at| is_sampled(mask, at)).collect();
+fn uncovered(length: usize, sampled: Option<&ArrayRef>, spans: Option<&ArrayRef>) -> Result<Vec<(usize, usize)>> {
+    let mut open = vec![sampled.is_none(); length];
+    if let Some(sampled) = sampled {
+        fill(&mut open, sampled, true)?;
+    }
     if let Some(spans) = spans {
-        let spans = structs(spans)?;
-        let (starts, lengths) = (int_field(spans, "start")?, int_field(spans, "length")?);
-        for at in 0..spans.len() {
-            // No position: the whole call; no length: to its end.
-            let start = index(&starts, at).unwrap_or(0).min(length);
-            let end = index(&lengths, at).map_or(length, |run| (start + run).min(length));
-            if let Some(covered) = open.get_mut(start..end) {
-                covered.fill(false);
-            }
-        }
+        fill(&mut open, spans, false)?;
     }
     Ok(runs_of(&open))
+}
+
+/// Sets the tokens of spans. No position: the whole call; no length: to its end.
+fn fill(tokens: &mut [bool], spans: &ArrayRef, value: bool) -> Result<()> {
+    let spans = structs(spans)?;
+    let (starts, lengths) = (int_field(spans, "start")?, int_field(spans, "length")?);
+    let total = tokens.len();
+    for at in 0..spans.len() {
+        let start = index(&starts, at).unwrap_or(0).min(total);
+        let end = index(&lengths, at).map_or(total, |run| (start + run).min(total));
+        if let Some(covered) = tokens.get_mut(start..end) {
+            covered.fill(value);
+        }
+    }
+    Ok(())
+}
+
+/// The bits of a mask; a null is false.
+pub(super) fn bits(mask: &BooleanArray) -> BooleanBuffer {
+    match mask.nulls() {
+        Some(nulls) => mask.values() & nulls.inner(),
+        None => mask.values().clone(),
+    }
+}
+
+/// Runs of true among some of the bits: where each starts, and its length.
+pub(super) fn true_runs(bits: &BooleanBuffer, of: Range<usize>) -> impl Iterator<Item = (usize, usize)> + '_ {
+    let Range { start, end } = of;
+    let (start, end) = (start.min(bits.len()), end.min(bits.len()));
+    let runs = BitSliceIterator::new(bits.values(), bits.offset() + start, end.saturating_sub(start));
+    runs.map(move |(from, to)| (start + from, to - from))
 }
 
 /// Runs of true: start and length.

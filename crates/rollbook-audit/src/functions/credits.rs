@@ -19,19 +19,21 @@ use super::weights::doubles;
 /// Stored advantages are floats; credits are doubles.
 const TOLERANCE: f64 = 1e-6;
 
-fn value_fields() -> [(&'static str, DataType); 6] {
+fn value_fields() -> [(&'static str, DataType); 7] {
     [
         ("rollout_id", DataType::Utf8),
         ("call_id", DataType::Utf8),
         ("start", DataType::Int32),
         ("length", DataType::Int32),
         ("row_start", DataType::Int32),
+        ("advantage", DataType::Float64),
         ("advantages", list(DataType::Float64)),
     ]
 }
 
 /// `trained_advantages(segments, action_mask, advantages)`: runs of trained tokens of one segment; `start` is the output
-/// offset of the first, null where the segment is of no output.
+/// offset of the first, null where the segment is of no output. Where all advantages of a run are one number, `advantage` is
+/// that and `advantages` null: most credits are of a whole call, and lists of them would be as long as the row.
 pub(super) fn trained_advantages() -> ScalarUDF {
     let arguments = vec![list(any_struct()), list(DataType::Boolean), list(DataType::Float64)];
     let returns = list(DataType::Struct(fields(&value_fields())));
@@ -57,7 +59,8 @@ struct Runs {
     starts: Int32Builder,
     lengths: Int32Builder,
     places: Int32Builder,
-    values: Vec<Option<Vec<Option<f64>>>>,
+    equal: Float64Builder,
+    values: Vec<Option<Float64Array>>,
 }
 
 impl Runs {
@@ -73,8 +76,10 @@ impl Runs {
                 self.starts.append_option(origin.map(|origin| int(origin + offset)));
                 self.lengths.append_value(int(length));
                 self.places.append_value(int(first));
-                let run = (first..first + length).map(|at| values.is_valid(at).then(|| values.value(at)));
-                self.values.push(Some(run.collect()));
+                let run = values.slice(first, length);
+                let equal = one_value(&run);
+                self.equal.append_option(equal);
+                self.values.push(equal.is_none().then_some(run));
                 count += 1;
             }
         }
@@ -86,25 +91,35 @@ impl Runs {
             return list_of_structs(Vec::new(), fields(&value_fields()), Vec::new());
         };
         let mut values = ListBuilder::new(Float64Builder::new()).with_field(field);
-        self.values.into_iter().for_each(|run| values.append_option(run));
+        self.values.into_iter().for_each(|run| values.append_option(run.as_ref().map(|run| run.iter())));
         let columns: Vec<ArrayRef> = vec![
             Arc::new(self.rollouts.finish()),
             Arc::new(self.calls.finish()),
             Arc::new(self.starts.finish()) as ArrayRef,
             Arc::new(self.lengths.finish()),
             Arc::new(self.places.finish()),
+            Arc::new(self.equal.finish()),
             Arc::new(values.finish()),
         ];
         list_of_structs(self.counts, fields(&value_fields()), columns)
     }
 }
 
-/// `credit_faults(advantages, row_start, start, value, token_values, scale)`: tokens of a run whose advantage is not the
-/// credit times the scale. `value` is the credit of all tokens, `token_values` of each output token; neither: no token has
+/// The number that all values are; none where one is null or no number.
+fn one_value(values: &Float64Array) -> Option<f64> {
+    let first = *values.values().first().filter(|_| values.null_count() == 0)?;
+    let is_one = values.values().iter().fold(!first.is_nan(), |all, value| all & (value.to_bits() == first.to_bits()));
+    is_one.then_some(first)
+}
+
+/// `credit_faults(advantage, advantages, length, row_start, start, value, token_values, scale)`: tokens of a run, as
+/// `trained_advantages` gives it, whose advantage is not the credit times the scale. `value` is the credit of all tokens, `token_values` of each output token; neither: no token has
 /// one, and none may train.
 pub(super) fn credit_faults() -> ScalarUDF {
     let arguments = vec![
+        DataType::Float64,
         list(DataType::Float64),
+        DataType::Int32,
         DataType::Int32,
         DataType::Int32,
         DataType::Float64,
@@ -112,22 +127,26 @@ pub(super) fn credit_faults() -> ScalarUDF {
         DataType::Float64,
     ];
     RowFunction::udf("credit_faults", arguments, fault_list(), |arrays, rows| {
-        let (runs, places, starts) = (lists(arrays, 0)?, integers(arrays, 1)?, integers(arrays, 2)?);
-        let (values, scales) = (numbers(arrays, 3)?, numbers(arrays, 5)?);
-        let tokens = lists(arrays, 4)?;
+        let (equal, runs, lengths) = (numbers(arrays, 0)?, lists(arrays, 1)?, integers(arrays, 2)?);
+        let (places, starts) = (integers(arrays, 3)?, integers(arrays, 4)?);
+        let (values, tokens, scales) = (numbers(arrays, 5)?, lists(arrays, 6)?, numbers(arrays, 7)?);
         let mut faults = Faults::default();
         for row in 0..rows {
-            let Some(run) = doubles(item(runs, row))? else {
-                faults.add_row(Vec::new());
-                continue;
-            };
+            let equal = equal.is_valid(row).then(|| equal.value(row));
             let credit = Credit {
                 value: values.is_valid(row).then(|| values.value(row)),
                 tokens: doubles(item(tokens, row))?,
                 start: index(&starts, row),
                 scale: if scales.is_valid(row) { scales.value(row) } else { 1.0 },
             };
-            faults.add_row(credit.faults(&run, index(&places, row).unwrap_or(0)));
+            let run = match equal {
+                // One token stands for all.
+                Some(advantage) if credit.is_one() && credit.agrees(&vec![advantage].into(), 0) => None,
+                Some(advantage) => Some(vec![advantage; index(&lengths, row).unwrap_or(0)].into()),
+                None => doubles(item(runs, row))?,
+            };
+            let place = index(&places, row).unwrap_or(0);
+            faults.add_row(run.map_or_else(Vec::new, |run| credit.faults(&run, place)));
         }
         faults.finish()
     })
@@ -145,6 +164,11 @@ struct Credit {
 }
 
 impl Credit {
+    /// Whether all tokens have one credit.
+    fn is_one(&self) -> bool {
+        self.tokens.is_none() || self.start.is_none()
+    }
+
     /// The credit of the run's token at an offset.
     fn at(&self, offset: usize) -> Option<f64> {
         match (&self.tokens, self.start) {
@@ -218,6 +242,14 @@ mod tests {
         let credit = Credit { value: Some(0.1), tokens: None, start: None, scale: 2.0 };
         assert!(found(&credit, vec![Some(f64::from(0.2_f32)), None]).is_empty());
         assert_eq!(found(&credit, vec![Some(0.2), Some(0.1), Some(f64::NAN)]), [(11, 2)]);
+    }
+
+    #[test]
+    fn equal_advantages_are_one_value() {
+        assert_eq!(one_value(&vec![Some(0.5), Some(0.5)].into()), Some(0.5));
+        for values in [vec![Some(0.5), Some(0.25)], vec![Some(0.5), None], vec![Some(f64::NAN)], vec![]] {
+            assert_eq!(one_value(&values.into()), None);
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int32Array, Int32Builder, StringBuilder};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int32Array, Int32Builder, StringBuilder, StructArray};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Int32Type};
 use datafusion::logical_expr::ScalarUDF;
@@ -78,6 +78,39 @@ pub(super) fn id_faults() -> ScalarUDF {
     })
 }
 
+/// `id_range`: the lowest and the highest id from an offset on, null where there is none.
+pub(super) fn id_range() -> ScalarUDF {
+    let returns = DataType::Struct(fields(&range_fields()));
+    RowFunction::udf("id_range", vec![list(DataType::Int32), DataType::Int32], returns, |arrays, rows| {
+        let (ids, froms) = (lists(arrays, 0)?, integers(arrays, 1)?);
+        let (mut lowest, mut highest) = (Int32Builder::with_capacity(rows), Int32Builder::with_capacity(rows));
+        for row in 0..rows {
+            let range = match item(ids, row) {
+                Some(items) => {
+                    let items = cast(&items, &DataType::Int32)?;
+                    let ids = items.as_primitive::<Int32Type>().values();
+                    range(ids.get(index(&froms, row).unwrap_or(0)..).unwrap_or_default())
+                }
+                None => None,
+            };
+            lowest.append_option(range.map(|(lowest, _)| lowest));
+            highest.append_option(range.map(|(_, highest)| highest));
+        }
+        let columns: Vec<ArrayRef> = vec![Arc::new(lowest.finish()) as ArrayRef, Arc::new(highest.finish())];
+        Ok(Arc::new(StructArray::try_new(fields(&range_fields()), columns, None)?) as ArrayRef)
+    })
+}
+
+fn range_fields() -> [(&'static str, DataType); 2] {
+    [("lowest", DataType::Int32), ("highest", DataType::Int32)]
+}
+
+fn range(ids: &[i32]) -> Option<(i32, i32)> {
+    let first = *ids.first()?;
+    // A fold without a branch, so that it runs over many ids at once.
+    Some(ids.iter().fold((first, first), |(lowest, highest), id| (lowest.min(*id), highest.max(*id))))
+}
+
 struct Fault {
     position: usize,
     class: Class,
@@ -124,6 +157,12 @@ mod tests {
         let found = faults(&[1, -1, 12, 13, 20, 9], Some(15), Some(12), 0);
         let seen: Vec<(usize, Class, &[i32])> = found.iter().map(|f| (f.position, f.class, f.ids.as_slice())).collect();
         assert_eq!(seen, [(1, Class::Negative, &[-1][..]), (2, Class::Unnamed, &[12, 13]), (4, Class::Outside, &[20])]);
+    }
+
+    #[test]
+    fn a_range_is_of_what_there_is() {
+        assert_eq!(range(&[7, -2, 9, 3]), Some((-2, 9)));
+        assert_eq!(range(&[]), None);
     }
 
     #[test]

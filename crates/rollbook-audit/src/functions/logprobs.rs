@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, Float32Array, Float64Builder, Int32Array, StringArray, StringBuilder,
+    Array, ArrayRef, AsArray, BooleanArray, BooleanBuilder, Float32Array, Float64Builder, Int32Array, StringArray,
+    StringBuilder,
 };
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Float32Type};
@@ -71,6 +72,30 @@ pub(super) fn floats(items: Option<ArrayRef>) -> Result<Option<Float32Array>> {
     }
 }
 
+/// Whether a value can be a sampled token's logprob.
+fn is_logprob(value: f32) -> bool {
+    // False for NaN and both infinities, too.
+    value <= ABOVE && value > SENTINEL
+}
+
+/// `has_odd_logprob`: whether any value of a list can be no sampled token's logprob; nulls are not looked at.
+pub(super) fn has_odd_logprob() -> ScalarUDF {
+    RowFunction::udf("has_odd_logprob", vec![list(DataType::Float32)], DataType::Boolean, |arrays, rows| {
+        let values = lists(arrays, 0)?;
+        let mut found = BooleanBuilder::with_capacity(rows);
+        for row in 0..rows {
+            found.append_option(floats(item(values, row))?.map(|values| has_odd(&values)));
+        }
+        Ok(Arc::new(found.finish()) as ArrayRef)
+    })
+}
+
+fn has_odd(values: &Float32Array) -> bool {
+    // With what lies under nulls, so that the loop has no branch; that is seldom anything odd.
+    let is_fine = values.values().iter().fold(true, |all, value| all & is_logprob(*value));
+    !is_fine && values.iter().flatten().any(|value| !is_logprob(value))
+}
+
 /// Runs of sampled tokens whose logprob is null, NaN, infinite, positive or a sentinel: start, length, what stands there.
 fn faults(length: usize, mask: Option<&BooleanArray>, values: &Float32Array) -> Vec<(usize, usize, String)> {
     let mut runs: Vec<(usize, usize, String)> = Vec::new();
@@ -79,7 +104,7 @@ fn faults(length: usize, mask: Option<&BooleanArray>, values: &Float32Array) -> 
             continue;
         }
         let value = values.is_valid(at).then(|| values.value(at));
-        if value.is_some_and(|value| value.is_finite() && value <= ABOVE && value > SENTINEL) {
+        if value.is_some_and(is_logprob) {
             continue;
         }
         let text = value.map_or_else(|| "null".to_owned(), |value| value.to_string());
@@ -145,6 +170,15 @@ mod tests {
     fn a_sentinel_is_no_logprob() {
         let values = Float32Array::from(vec![Some(-9999.0), Some(-87.5), Some(-1e10)]);
         assert_eq!(faults(3, None, &values), [(0, 1, "-9999".to_owned()), (2, 1, "-10000000000".to_owned())]);
+    }
+
+    #[test]
+    fn nulls_are_not_odd_and_what_is_no_number_is() {
+        let odd = |values: Vec<Option<f32>>| has_odd(&Float32Array::from(values));
+        assert!(!odd(vec![Some(-0.5), None, Some(0.0), Some(-499.0)]));
+        for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e10, -9999.0] {
+            assert!(odd(vec![Some(-0.5), None, Some(value)]), "{value}");
+        }
     }
 
     #[test]

@@ -6,7 +6,9 @@
 //! | `span_outside(spans, total)`                          | start of the first span that lies outside `0..total`         |
 //! | `trained_spans(segments, action_mask)`                | runs of a row's trained tokens that name a call's output     |
 //! | `span_weights(segments, action_mask, loss_weights)`   | per rollout of a row: trained tokens, summed loss weight     |
-//! | `uncovered_spans(output_len, sampled_mask, spans)`    | runs of sampled tokens that no span holds                    |
+//! | `has_odd_logprob(logprobs)`                           | whether a value can be no sampled token's logprob            |
+//! | `true_spans(mask)`                                    | the runs of true of a mask                                   |
+//! | `uncovered_spans(output_len, sampled, spans)`         | runs of sampled tokens that no span holds                    |
 //! | `repeated_spans(uses)`                                | runs of tokens that more than one use holds                  |
 //! | `row_contexts(token_ids, segments, action_mask)`      | what stands before each call's trained tokens in a row       |
 //! | `output_differs(seen, output_token_ids)`              | whether tokens seen in a row are not the call's              |
@@ -17,7 +19,7 @@
 //! | `position_faults(segments, position_ids)`             | tokens whose position is not their place in their sequence   |
 //! | `border_faults(segments, position_ids, action_mask)`  | first tokens of sequences that train after another's         |
 //! | `trained_advantages(segments, action_mask, advantages)` | runs of a row's trained tokens with their advantages       |
-//! | `credit_faults(advantages, row_start, start, value, token_values, scale)` | tokens whose advantage is not their credit |
+//! | `credit_faults(advantage, advantages, length, row_start, start, value, token_values, scale)` | tokens whose advantage is not their credit |
 //! | `kl_sums(action_mask, trainer_logprobs, reference_logprobs)` | distance from the reference, trained and all tokens   |
 //! | `logprob_digest(logprobs)`                            | equal for equal lists, nulls and NaNs included               |
 //! | `logprob_sum(logprobs)`                               | sum of the finite ones, in double                            |
@@ -35,6 +37,8 @@
 //! | `row_mask(action_mask, convention)`                   | the mask with one item for the token at its place            |
 //! | `sequence_starts(token_ids, segments)`                | where a call's prompt begins a sequence, its first two ids   |
 //! | `id_faults(ids, vocab_size, named_size, from)`        | runs of ids that are negative, too large, or have no name    |
+//! | `id_range(ids, from)`                                 | the lowest and the highest id                                |
+//! | `version_spans(policy_version, policy_spans, sampled_mask, output_len)` | which version sampled which tokens         |
 //! | `distribution_faults(values, shape, vocab_size, output_logprobs, first)` | rows of likeliest logprobs that are no distribution |
 //! | `first_of(ids, wanted, sampled_mask)`                | the place of the first sampled id that is wanted, from 1     |
 //! | `sequence_drifts(segments, action_mask, logprobs, trainer_logprobs)` | a row's sequences: how far the trainer's logprobs lie off |
@@ -71,6 +75,7 @@ mod stretches;
 mod tiling;
 mod uses;
 mod values;
+mod versions;
 mod weights;
 
 use datafusion::logical_expr::ScalarUDF;
@@ -86,6 +91,7 @@ pub(crate) use segments::Row;
 pub(crate) fn all() -> Vec<ScalarUDF> {
     let mut functions = vec![
         logprobs::logprob_faults(),
+        logprobs::has_odd_logprob(),
         logprobs::logprob_digest(),
         logprobs::logprob_sum(),
         values::valued_spans(),
@@ -94,6 +100,7 @@ pub(crate) fn all() -> Vec<ScalarUDF> {
         values::trained_count(),
         stretches::unlikely_stretches(),
         coverage::span_outside(),
+        coverage::true_spans(),
         coverage::uncovered_spans(),
         segments::trained_spans(),
         weights::span_weights(),
@@ -119,6 +126,8 @@ pub(crate) fn all() -> Vec<ScalarUDF> {
         rows::row_mask(),
         rows::sequence_starts(),
         ids::id_faults(),
+        ids::id_range(),
+        versions::version_spans(),
         media::media_faults(),
         media::media_changes(),
         distributions::distribution_faults(),

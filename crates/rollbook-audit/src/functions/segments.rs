@@ -5,10 +5,10 @@ use std::sync::Arc;
 use datafusion::arrow::array::{Array, ArrayRef, BooleanArray, Int32Array, Int32Builder, StringArray, StringBuilder};
 use datafusion::arrow::buffer::BooleanBuffer;
 use datafusion::arrow::datatypes::DataType;
-use datafusion::arrow::util::bit_iterator::BitSliceIterator;
 use datafusion::common::Result;
 use datafusion::logical_expr::ScalarUDF;
 
+use super::coverage::{bits, true_runs};
 use super::lists::{
     any_struct, bool_field, fields, index, int, int_field, is_set, item, list, list_of_structs, lists, mask, structs,
     text_field,
@@ -86,10 +86,7 @@ impl Row {
         name_sequences(&mut read);
         let total = read.iter().map(|segment| segment.start + segment.length).max().unwrap_or(0);
         // A mask of another length says nothing of which token it means: what the segments say stands.
-        let mask = mask.filter(|mask| mask.len() == total).map(|mask| match mask.nulls() {
-            Some(nulls) => mask.values() & nulls.inner(),
-            None => mask.values().clone(),
-        });
+        let mask = mask.filter(|mask| mask.len() == total).map(|mask| bits(&mask));
         Ok(Self { segments: read, mask })
     }
 
@@ -115,8 +112,8 @@ impl Row {
         let Some(mask) = &self.mask else {
             return if segment.trained && segment.length > 0 { vec![(0, segment.length)] } else { Vec::new() };
         };
-        let runs = BitSliceIterator::new(mask.values(), mask.offset() + segment.start, segment.length);
-        runs.map(|(start, end)| (start, end - start)).collect()
+        let runs = true_runs(mask, segment.start..segment.start + segment.length);
+        runs.map(|(start, length)| (start - segment.start, length)).collect()
     }
 }
 

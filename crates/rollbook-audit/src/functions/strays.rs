@@ -8,7 +8,7 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::common::Result;
 use datafusion::logical_expr::ScalarUDF;
 
-use super::coverage::runs_of;
+use super::coverage::{bits, runs_of, true_runs};
 use super::lists::{
     any_struct, bool_field, fields, index, int, int_field, integers, is_set, item, list, list_of_structs, lists, mask,
     structs, text_field,
@@ -86,34 +86,35 @@ fn strays(tokens: Option<usize>, items: &ArrayRef, mask: Option<BooleanArray>) -
     let end = places.iter().map(|(start, length, _)| start + length).max().unwrap_or(0);
     // A mask of another length than the row says nothing of which token it means: what the segments say stands.
     let width = tokens.unwrap_or(end);
-    let mask = mask.filter(|mask| mask.len() == width || mask.len() == end);
-    let mut open: Vec<bool> = match &mask {
-        Some(mask) => (0..mask.len()).map(|at| is_set(mask, at)).collect(),
-        None => vec![false; width],
-    };
+    let mask = mask.filter(|mask| mask.len() == width || mask.len() == end).map(|mask| bits(&mask));
     let mut found = Vec::new();
+    let (mut held, mut open) = (0, Vec::new());
     for (start, length, at) in places {
-        let flags: Vec<bool> = match &mask {
-            Some(mask) => (start..start + length).map(|at| is_set(mask, at)).collect(),
-            None => vec![is_set(&trained, at); length],
-        };
-        let covered = start.min(open.len())..(start + length).min(open.len());
-        if let Some(covered) = open.get_mut(covered) {
-            covered.fill(false);
+        if let Some(mask) = mask.as_ref().filter(|_| length > 0) {
+            open.extend(true_runs(mask, held..start.max(held)));
         }
+        held = held.max(start + length);
         let is_output = sources.is_valid(at) && sources.value(at) == "output";
         if is_output && calls.is_valid(at) && index(&origins, at).is_some() {
             continue;
         }
-        found.extend(runs_of(&flags).into_iter().map(|(offset, run)| Stray {
+        let runs: Vec<(usize, usize)> = match &mask {
+            Some(mask) => true_runs(mask, start..start + length).collect(),
+            None if is_set(&trained, at) && length > 0 => vec![(start, length)],
+            None => Vec::new(),
+        };
+        found.extend(runs.into_iter().map(|(start, length)| Stray {
             source: text(&sources, at),
             rollout: text(&rollouts, at),
             call: text(&calls, at),
-            start: start + offset,
-            length: run,
+            start,
+            length,
         }));
     }
-    found.extend(runs_of(&open).into_iter().map(|(start, length)| Stray {
+    if let Some(mask) = &mask {
+        open.extend(true_runs(mask, held..mask.len()));
+    }
+    found.extend(open.into_iter().map(|(start, length)| Stray {
         source: None,
         rollout: None,
         call: None,

@@ -1,15 +1,17 @@
 //! Values of a call's tokens: where they are, and which stand where nothing is sampled or trained.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
     ArrayRef, AsArray, BooleanArray, BooleanBuilder, Float64Array, Float64Builder, Int32Array,
 };
 use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::{DataType, Float64Type};
+use datafusion::arrow::datatypes::{DataType, Float32Type, Float64Type};
 use datafusion::common::Result;
 use datafusion::logical_expr::ScalarUDF;
 
+use super::coverage::{bits, true_runs};
 use super::lists::{fields, index, int, integers, is_sampled, item, list, list_of_structs, lists, mask};
 use super::row_function::RowFunction;
 
@@ -49,11 +51,12 @@ pub(super) fn misplaced_values() -> ScalarUDF {
         let (values, sampled, trained) = (lists(arrays, 0)?, lists(arrays, 1)?, lists(arrays, 2)?);
         let mut found = Found::default();
         for row in 0..rows {
-            let Some(values) = doubles(item(values, row))? else {
+            let (sampled, trained) = (mask(sampled, row)?, mask(trained, row)?);
+            let items = item(values, row).filter(|items| !is_empty_outside(items, [&sampled, &trained]));
+            let Some(values) = doubles(items)? else {
                 found.push(&[], true);
                 continue;
             };
-            let (sampled, trained) = (mask(sampled, row)?, mask(trained, row)?);
             let holds = |at: usize| is_sampled(sampled.as_ref(), at) && is_sampled(trained.as_ref(), at);
             let outside = runs(&values, |at| !holds(at));
             found.push(&outside, !any(&values, holds));
@@ -111,6 +114,33 @@ fn runs(values: &Float64Array, wanted: impl Fn(usize) -> bool) -> Vec<Run> {
     runs
 }
 
+/// Whether nothing but zeros stands where a mask is false, by a look that many values take at once. A no may be wrong.
+fn is_empty_outside(values: &ArrayRef, masks: [&Option<BooleanArray>; 2]) -> bool {
+    masks.into_iter().flatten().all(|mask| {
+        let bits = bits(mask);
+        if bits.len() != values.len() {
+            return false;
+        }
+        let mut end = 0;
+        let gaps = true_runs(&bits, 0..bits.len()).chain([(bits.len(), 0)]).map(|(start, length)| {
+            let gap = end..start;
+            end = start + length;
+            gap
+        });
+        match values.data_type() {
+            DataType::Float32 => zeros(values.as_primitive::<Float32Type>().values(), gaps),
+            DataType::Float64 => zeros(values.as_primitive::<Float64Type>().values(), gaps),
+            _ => false,
+        }
+    })
+}
+
+fn zeros<T: Copy + Into<f64>>(values: &[T], mut gaps: impl Iterator<Item = Range<usize>>) -> bool {
+    gaps.all(|gap| {
+        values.get(gap).is_some_and(|values| values.iter().fold(true, |all, value| all & ((*value).into() == 0.0)))
+    })
+}
+
 fn any(values: &Float64Array, wanted: impl Fn(usize) -> bool) -> bool {
     values.iter().enumerate().any(|(at, value)| value.is_some_and(|value| value != 0.0) && wanted(at))
 }
@@ -156,6 +186,8 @@ impl Found {
 
 #[cfg(test)]
 mod tests {
+    use datafusion::arrow::array::Float32Array;
+
     use super::*;
 
     #[test]
@@ -167,6 +199,22 @@ mod tests {
             runs(&values, |at| at > 0),
             [Run { start: 1, length: 1, sum: -0.5 }, Run { start: 5, length: 1, sum: 2.0 }]
         );
+    }
+
+    #[test]
+    fn zeros_where_a_mask_is_false_are_seen_at_once() {
+        let mask = Some(BooleanArray::from(vec![Some(true), Some(false), None, Some(true), Some(false)]));
+        let is_empty = |values: Vec<Option<f32>>| {
+            is_empty_outside(&(Arc::new(Float32Array::from(values)) as ArrayRef), [&None, &mask])
+        };
+        assert!(is_empty(vec![Some(1.0), Some(0.0), Some(0.0), Some(f32::NAN), Some(0.0)]));
+        assert!(is_empty(vec![Some(1.0), None, Some(0.0), Some(2.0), Some(0.0)]));
+        for at in [1, 2, 4] {
+            let mut values = vec![Some(0.0); 5];
+            values[at] = Some(0.5);
+            assert!(!is_empty(values), "{at}");
+        }
+        assert!(!is_empty(vec![Some(0.0); 4]));
     }
 
     #[test]

@@ -17,6 +17,9 @@
 //! | `row_link`          | a trainer row and a call that trains in it after another call's output                    |
 //! | `row_use`           | a stretch of a call's output in a trainer row, by digest                                  |
 //! | `call_end`          | a call with ids: its last token, why it ended, and the limits it had                      |
+//! | `call_tools`        | a call, the tool calls parsed from it, and whether its text has marks of some             |
+//! | `logprob_format`    | a call with logprobs, and the coarser format that their values show                       |
+//! | `unlikely_stretch`  | a stretch of a sampled output that chance does not give twice                             |
 //! | `row_prefix_suspect`, `far_parent`, `row_output_suspect`, `open_end` | what the tables below are made from      |
 //! | `far_prefix_breaks` | a call whose prompt leaves the context of a parent in another file                        |
 //! | `encoding_parts`    | an encoding, and which of its files the lake holds                                        |
@@ -89,6 +92,9 @@ const QUERIES: &[(&str, &str)] = queries![
     "row_output_suspect",
     "call_end",
     "open_end",
+    "call_tools",
+    "logprob_format",
+    "unlikely_stretch",
 ];
 
 /// A table that code makes from the rows of others.

@@ -1,7 +1,7 @@
-//! The memory of a session: equal shares for what can spill, and never less than a small operator needs to begin.
+//! The memory of a session: equal shares for what can spill once memory is short, and before that what an operator asks for.
 //!
 //! `DataFusion`'s fair pool gives each operator that can spill the same part of the limit, whether it needs it or not. A plan of a hundred
-//! aggregates over a handful of rows then fails in 256 MB, since none may hold the two megabytes that its first batch takes.
+//! aggregates then fails in 512 MB with most of it free, since none may hold the four megabytes that its first batch takes.
 
 use std::fmt;
 
@@ -11,7 +11,10 @@ use datafusion::execution::memory_pool::{FairSpillPool, MemoryConsumer, MemoryLi
 /// What an operator may hold whatever its share is, while the limit lasts.
 const FLOOR: usize = 4 << 20;
 
-/// A fair pool with a floor.
+/// The part of the limit that one operator may hold beyond its share, while half of the limit is free.
+const PART: usize = 8;
+
+/// A fair pool that is not strict while memory is free.
 #[derive(Debug)]
 pub(super) struct Pool {
     fair: FairSpillPool,
@@ -21,6 +24,11 @@ pub(super) struct Pool {
 impl Pool {
     pub(super) fn new(limit: usize) -> Self {
         Self { fair: FairSpillPool::new(limit), limit }
+    }
+
+    /// Whether an operator may hold as much when the session's operators hold so much together.
+    fn allows(&self, own: usize, all: usize) -> bool {
+        (own <= FLOOR && all <= self.limit) || (own <= self.limit / PART && all <= self.limit / 2)
     }
 }
 
@@ -56,8 +64,8 @@ impl MemoryPool for Pool {
             Ok(()) => return Ok(()),
             Err(error) => error,
         };
-        let is_small = reservation.size().saturating_add(additional) <= FLOOR;
-        if is_small && self.fair.reserved().saturating_add(additional) <= self.limit {
+        let [own, all] = [reservation.size(), self.fair.reserved()].map(|held| held.saturating_add(additional));
+        if self.allows(own, all) {
             self.fair.grow(reservation, additional);
             Ok(())
         } else {
@@ -80,17 +88,32 @@ mod tests {
 
     use super::*;
 
+    fn operators(pool: &Arc<dyn MemoryPool>) -> Vec<MemoryReservation> {
+        let consumer = |n: usize| MemoryConsumer::new(format!("operator {n}")).with_can_spill(true).register(pool);
+        (0..100).map(consumer).collect()
+    }
+
     #[test]
-    fn many_small_operators_fit_and_a_large_one_keeps_to_its_share() {
+    fn while_half_of_the_limit_is_free_an_operator_may_hold_an_eighth() {
         let pool: Arc<dyn MemoryPool> = Arc::new(Pool::new(64 << 20));
-        let consumer = |n: usize| MemoryConsumer::new(format!("operator {n}")).with_can_spill(true).register(&pool);
-        let operators: Vec<MemoryReservation> = (0..100).map(consumer).collect();
+        let operators = operators(&pool);
+        for operator in &operators[..4] {
+            operator.try_grow(8 << 20).unwrap();
+            assert!(operator.try_grow(1).is_err());
+        }
+        // Half is held: an operator has its floor and no more.
+        operators[4].try_grow(4 << 20).unwrap();
+        assert!(operators[4].try_grow(1).is_err());
+    }
+
+    #[test]
+    fn many_small_operators_fit_while_the_limit_lasts() {
+        let pool: Arc<dyn MemoryPool> = Arc::new(Pool::new(64 << 20));
+        let operators = operators(&pool);
         // A share is 0.64 MiB.
-        operators[0].try_grow(2 << 20).unwrap();
-        operators[0].try_grow(2 << 20).unwrap();
-        assert!(operators[0].try_grow(1).is_err());
-        for operator in &operators[1..16] {
-            operator.try_grow(4 << 20).unwrap();
+        for operator in &operators[..16] {
+            operator.try_grow(2 << 20).unwrap();
+            operator.try_grow(2 << 20).unwrap();
         }
         assert_eq!(pool.reserved(), 64 << 20);
         assert!(operators[16].try_grow(1 << 20).is_err());

@@ -75,7 +75,7 @@ faults AS (
     SELECT
         run.run_id, run.step, run.build_id, run.epoch, run.micro_batch, run.rank, run.row_index, run.rollout_id, run.call_id,
         unnest(credit_faults(
-            run.advantages, run.row_start, run.start, coalesce(of_call.value, of_rollout.value), of_call.token_values,
+            run.advantage, run.advantages, run.length, run.row_start, run.start, coalesce(of_call.value, of_rollout.value), of_call.token_values,
             coalesce(build.advantage_scale, 1.0)
         )) AS fault
     FROM trained_advantage AS run

@@ -120,17 +120,7 @@ copied AS (
 -- Nearly equal outputs: they share a stretch of tokens that the policy itself gave a chance below exp(-40) where it stands.
 -- A few hashes stand for an output, so that copies meet in a group and nothing is compared with everything.
 stretched AS (
-    SELECT
-        run_id, step, group_id, rollout_id, call_id, call_index, output_len, stretch['hash'] AS hash, stretch['length'] AS length,
-        stretch['position'] AS position
-    FROM (
-        SELECT
-            run_id, step, group_id, rollout_id, call_id, call_index, output_len,
-            unnest(unlikely_stretches(output_token_ids, output_logprobs, 40)) AS stretch
-        FROM calls
-        WHERE output_len > 0 AND rollout_id IS NOT NULL AND coalesce(temperature, 1) >= 0.5 AND output_logprobs IS NOT NULL
-            AND coalesce(kind, 'act') IN ('act', 'compact')
-    )
+    SELECT * FROM unlikely_stretch
 ),
 shared AS (
     SELECT run_id, hash FROM stretched GROUP BY run_id, hash HAVING count(DISTINCT rollout_id) > 1

@@ -61,48 +61,22 @@ WITH rule AS (
 act AS (
     SELECT
         run_id, step, group_id, rollout_id, call_id, call_index, coalesce(policy_id, 'policy') AS policy_id,
-        policy_version, policy_spans, sampled_mask, output_len, cache_epoch, finished_at
+        policy_version, output_len, cache_epoch, coalesce(cardinality(policy_spans), 0) > 0 AS has_spans
     FROM calls
     WHERE coalesce(is_trainable, coalesce(kind, 'act') IN ('act', 'compact'))
-),
--- Where each version begins in an output; the one of the first token stands at 0 unless a span does.
-start AS (
-    SELECT
-        run_id, step, group_id, rollout_id, call_id, call_index, policy_id, policy_version, 0 AS start, sampled_mask,
-        output_len, finished_at
-    FROM act
-    WHERE coalesce(cardinality(policy_spans), 0) = 0
-    UNION ALL
-    SELECT
-        run_id, step, group_id, rollout_id, call_id, call_index, policy_id, span['policy_version'], span['start'],
-        sampled_mask, output_len, finished_at
-    FROM (SELECT *, unnest(policy_spans) AS span FROM act WHERE cardinality(policy_spans) > 0)
-    UNION ALL
-    SELECT
-        run_id, step, group_id, rollout_id, call_id, call_index, policy_id, policy_version, 0, sampled_mask, output_len,
-        finished_at
-    FROM (SELECT *, unnest(policy_spans) AS span FROM act WHERE cardinality(policy_spans) > 0)
-    GROUP BY run_id, step, group_id, rollout_id, call_id, call_index, policy_id, policy_version, sampled_mask, output_len,
-        finished_at
-    HAVING min(span['start']) > 0
-),
-sized AS (
-    SELECT
-        *,
-        coalesce(
-            lead(start) OVER (PARTITION BY run_id, rollout_id, call_id ORDER BY start, policy_version),
-            output_len
-        ) - start AS length
-    FROM start
 ),
 -- Only what the policy sampled has a version; what an engine writes over prompt and tool tokens has none.
 span AS (
     SELECT
-        run_id, step, group_id, rollout_id, call_id, call_index, policy_id, policy_version, start, length, finished_at
-    FROM sized
-    WHERE policy_version IS NOT NULL
-        AND (length IS NULL OR length > 0)
-        AND (sampled_mask IS NULL OR array_has(slice(sampled_mask, start, length), true))
+        run_id, step, group_id, rollout_id, call_id, call_index, policy_id, stretch['policy_version'] AS policy_version,
+        stretch['start'] AS start, stretch['length'] AS length, finished_at
+    FROM (
+        SELECT
+            run_id, step, group_id, rollout_id, call_id, call_index, coalesce(policy_id, 'policy') AS policy_id, finished_at,
+            unnest(version_spans(policy_version, policy_spans, sampled_mask, output_len)) AS stretch
+        FROM calls
+        WHERE coalesce(is_trainable, coalesce(kind, 'act') IN ('act', 'compact'))
+    )
 ),
 mixed AS (
     SELECT
@@ -134,8 +108,7 @@ turned AS (
 known AS (
     SELECT
         run_id, rollout_id, count(DISTINCT policy_id) AS policies,
-        count(*) FILTER (WHERE policy_version IS NULL AND coalesce(cardinality(policy_spans), 0) = 0
-            AND coalesce(output_len, 0) > 0) AS unknown
+        count(*) FILTER (WHERE policy_version IS NULL AND NOT has_spans AND coalesce(output_len, 0) > 0) AS unknown
     FROM act
     GROUP BY run_id, rollout_id
 ),
@@ -267,7 +240,11 @@ SELECT
     CAST(policy_version AS VARCHAR), CAST(span['policy_version'] AS VARCHAR),
     concat('call ', call_id, ' says that version ', policy_version, ' sampled its first token, and its spans say ',
         span['policy_version'])
-FROM (SELECT *, unnest(policy_spans) AS span FROM act WHERE cardinality(policy_spans) > 0)
+FROM (
+    SELECT run_id, step, group_id, rollout_id, call_id, policy_version, unnest(policy_spans) AS span
+    FROM calls
+    WHERE cardinality(policy_spans) > 0 AND coalesce(is_trainable, coalesce(kind, 'act') IN ('act', 'compact'))
+)
 WHERE span['start'] = 0 AND span['policy_version'] <> policy_version
 UNION ALL
 SELECT
@@ -308,7 +285,7 @@ SELECT
     concat('the prefix cache of call ', call_id, ' was filled by version ', cache_epoch, ', which is newer than version ',
         policy_version, ' that sampled from it')
 FROM act
-WHERE cache_epoch > policy_version AND coalesce(cardinality(policy_spans), 0) = 0
+WHERE cache_epoch > policy_version AND NOT has_spans
 UNION ALL
 SELECT
     'rule', act.run_id, act.step, act.group_id, act.rollout_id, act.call_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,

@@ -43,7 +43,7 @@ untrained AS (
     SELECT
         placed.run_id, placed.step, placed.group_id, placed.rollout_id, placed.call_id, placed.name, placed.value,
         trained.build_id, placed.position, placed.length,
-        unnest(uncovered_spans(placed.position + placed.length, CAST(NULL AS BOOLEAN[]), trained.spans)) AS gap
+        unnest(uncovered_spans(placed.position + placed.length, NULL, trained.spans)) AS gap
     FROM placed
     JOIN trained_call AS trained ON trained.run_id = placed.run_id AND trained.call_id = placed.call_id
     LEFT ANTI JOIN (

@@ -78,11 +78,11 @@ left_out AS (
 uncovered AS (
     SELECT
         call.run_id, call.step, call.group_id, call.rollout_id, call.call_id, named.build_id,
-        unnest(uncovered_spans(call.output_len, call.sampled_mask, accounted.spans)) AS span
+        unnest(uncovered_spans(call.output_len, call.sampled, accounted.spans)) AS span
     FROM named
     JOIN traced ON traced.run_id = named.run_id AND traced.build_id IS NOT DISTINCT FROM named.build_id
     JOIN (
-        SELECT run_id, step, group_id, rollout_id, call_id, output_len, sampled_mask
+        SELECT run_id, step, group_id, rollout_id, call_id, output_len, true_spans(sampled_mask) AS sampled
         FROM calls
         WHERE output_len > 0 AND coalesce(is_trainable, coalesce(kind, 'act') NOT IN ('judge', 'other'))
     ) AS call ON call.run_id = named.run_id AND call.rollout_id = named.rollout_id

@@ -22,15 +22,24 @@
 --   FROM (SELECT run_id, unnest(multimodal_spans) AS span FROM calls WHERE cardinality(multimodal_spans) > 0)
 --   WHERE span['digest'] IS NULL
 --   GROUP BY run_id
-WITH within AS (
+-- Prompts are read of the calls with media alone, and not at all where there are none.
+WITH pictured AS (
+    SELECT call.run_id, call.rollout_id, call.call_id, call.call_index, max(run.pad_token_id) AS pad_token_id
+    FROM (SELECT run_id, rollout_id, call_id, call_index FROM calls WHERE cardinality(multimodal_spans) > 0) AS call
+    LEFT JOIN runs AS run ON run.run_id = call.run_id
+    GROUP BY call.run_id, call.rollout_id, call.call_id, call.call_index
+),
+within AS (
     SELECT
         call.run_id, call.step, call.group_id, call.rollout_id, call.call_id,
-        unnest(media_faults(call.multimodal_spans, call.prompt_token_ids, run.pad_token_id)) AS fault
-    FROM (SELECT run_id, max(pad_token_id) AS pad_token_id FROM runs GROUP BY run_id) AS run
-    RIGHT JOIN (
-        SELECT run_id, step, group_id, rollout_id, call_id, multimodal_spans, prompt_token_ids FROM calls
+        unnest(media_faults(call.multimodal_spans, call.prompt_token_ids, pictured.pad_token_id)) AS fault
+    FROM pictured
+    JOIN (
+        SELECT run_id, step, group_id, rollout_id, call_id, call_index, multimodal_spans, prompt_token_ids FROM calls
         WHERE cardinality(multimodal_spans) > 0
-    ) AS call ON call.run_id = run.run_id
+    ) AS call
+        ON call.run_id IS NOT DISTINCT FROM pictured.run_id AND call.rollout_id IS NOT DISTINCT FROM pictured.rollout_id
+        AND call.call_id IS NOT DISTINCT FROM pictured.call_id AND call.call_index IS NOT DISTINCT FROM pictured.call_index
 ),
 changed AS (
     SELECT

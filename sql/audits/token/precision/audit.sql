@@ -13,19 +13,9 @@
 --   WHERE output_logprobs IS NULL AND (output_len IS NULL OR output_len > 0)
 --     AND coalesce(is_trainable, coalesce(kind, 'act') IN ('act', 'compact'))
 --   GROUP BY run_id
-WITH looked AS (
-    SELECT
-        run_id, step, group_id, rollout_id, call_id, temperature, logprobs_dtype,
-        cardinality(output_logprobs) AS items,
-        logprob_rounding(output_logprobs) AS seen
-    FROM calls
-    WHERE output_logprobs IS NOT NULL
-),
-shown AS (
-    SELECT
-        *, seen[1]['kind'] AS format, seen[1]['surprise'] AS surprise,
-        coalesce(lower(logprobs_dtype) IN ('bfloat16', 'bf16', 'float16', 'fp16', 'half'), false) AS is_declared
-    FROM looked
+WITH shown AS (
+    SELECT *, coalesce(lower(logprobs_dtype) IN ('bfloat16', 'bf16', 'float16', 'fp16', 'half'), false) AS is_declared
+    FROM logprob_format
 ),
 -- Where all calls of a run show one format, their surprises add up.
 pooled AS (
@@ -48,17 +38,17 @@ SELECT
     CAST(NULL AS VARCHAR) AS build_id,
     CAST(NULL AS INTEGER) AS epoch, CAST(NULL AS INTEGER) AS micro_batch, CAST(NULL AS INTEGER) AS rank,
     CAST(NULL AS INTEGER) AS row_index,
-    coalesce(seen[1]['position'], 0) AS position,
+    coalesce(seen['position'], 0) AS position,
     'output' AS position_in,
-    coalesce(seen[1]['length'], items) AS length,
+    coalesce(seen['length'], items) AS length,
     'float32' AS expected,
     coalesce(format, logprobs_dtype) AS observed,
     CASE
         WHEN format = 'zeros' THEN concat('all ', items, ' logprobs of ', call_id, ' are exactly 0: they were filled in')
         WHEN format IS NULL THEN concat('the logprobs of ', call_id, ' were kept as ', logprobs_dtype)
         ELSE
-            concat('the logprobs of ', call_id, ' were rounded to ', format, ', as ', seen[1]['observed'], ' at output token ',
-                seen[1]['position'], ' shows')
+            concat('the logprobs of ', call_id, ' were rounded to ', format, ', as ', seen['observed'], ' at output token ',
+                seen['position'], ' shows')
     END AS message
 FROM judged
 UNION ALL

@@ -45,23 +45,43 @@ doubled AS (
     -- An id that several calls of a rollout have means none of them.
     SELECT run_id, rollout_id, call_id FROM calls GROUP BY run_id, rollout_id, call_id HAVING count(*) > 1
 ),
+-- Which requests are compared is known by narrow columns; where there are none, nothing wide is read.
+pair AS (
+    SELECT child.run_id, child.rollout_id, child.call_id, child.call_index, child.parent_call_id
+    FROM (
+        SELECT run_id, rollout_id, call_id, call_index, parent_call_id FROM calls
+        WHERE break_reason IS NULL AND continues_call_id IS NULL AND coalesce(kind, 'act') = 'act'
+            AND parent_call_id IS NOT NULL AND request IS NOT NULL
+    ) AS child
+    JOIN (
+        SELECT run_id, rollout_id, call_id FROM calls
+        WHERE coalesce(kind, 'act') = 'act' AND request IS NOT NULL
+    ) AS parent
+        ON parent.run_id = child.run_id AND parent.rollout_id = child.rollout_id AND parent.call_id = child.parent_call_id
+    WHERE NOT EXISTS (
+        SELECT 1 FROM doubled
+        WHERE doubled.run_id = parent.run_id AND doubled.rollout_id = parent.rollout_id AND doubled.call_id = parent.call_id
+    )
+),
 judged AS (
     SELECT
         child.run_id, child.step, child.group_id, child.rollout_id, child.call_id, child.parent_call_id,
         update_fault(child.request, parent.request, parent.parsed, parent.response, parent.choice_index, parent.output_text,
             result.results) AS fault
-    FROM calls AS child
-    JOIN calls AS parent
-        ON parent.run_id = child.run_id AND parent.rollout_id = child.rollout_id AND parent.call_id = child.parent_call_id
+    FROM (SELECT DISTINCT run_id, rollout_id, call_id, parent_call_id FROM pair) AS pair
+    JOIN (
+        SELECT run_id, step, group_id, rollout_id, call_id, parent_call_id, request FROM calls
+        WHERE break_reason IS NULL AND continues_call_id IS NULL AND coalesce(kind, 'act') = 'act' AND request IS NOT NULL
+    ) AS child
+        ON child.run_id = pair.run_id AND child.rollout_id = pair.rollout_id AND child.call_id = pair.call_id
+        AND child.parent_call_id = pair.parent_call_id
+    JOIN (
+        SELECT run_id, rollout_id, call_id, request, parsed, response, choice_index, output_text FROM calls
+        WHERE coalesce(kind, 'act') = 'act' AND request IS NOT NULL
+    ) AS parent
+        ON parent.run_id = pair.run_id AND parent.rollout_id = pair.rollout_id AND parent.call_id = pair.parent_call_id
     LEFT JOIN result
         ON result.run_id = parent.run_id AND result.rollout_id = parent.rollout_id AND result.call_id = parent.call_id
-    WHERE child.break_reason IS NULL AND child.continues_call_id IS NULL
-        AND coalesce(child.kind, 'act') = 'act' AND coalesce(parent.kind, 'act') = 'act'
-        AND child.request IS NOT NULL AND parent.request IS NOT NULL
-        AND NOT EXISTS (
-            SELECT 1 FROM doubled
-            WHERE doubled.run_id = parent.run_id AND doubled.rollout_id = parent.rollout_id AND doubled.call_id = parent.call_id
-        )
 )
 SELECT
     run_id, step, group_id, rollout_id, call_id, fault['expected'] AS expected, fault['observed'] AS observed,

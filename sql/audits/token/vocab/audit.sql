@@ -59,23 +59,39 @@ declared AS (
     LEFT JOIN (SELECT encoding_id, max(vocab_size) AS vocab_size FROM encodings GROUP BY encoding_id) AS encoding
         ON encoding.encoding_id = sampler.encoding_id
 ),
--- Tokens shared with an earlier context were judged there.
-judged AS (
+-- The calls with an id outside of what is declared, by the range of their ids: only of these tokens are read again. Tokens shared
+-- with an earlier context were judged there.
+suspect AS (
     SELECT
-        call.run_id, call.step, call.group_id, call.rollout_id, call.call_id,
-        coalesce(declared.policy_vocab_size, declared.vocab_size) AS vocab_size, declared.named_size,
-        id_faults(call.prompt_token_ids, coalesce(declared.policy_vocab_size, declared.vocab_size), declared.named_size,
-            coalesce(call.parent_prefix_len, 0)) AS in_prompt,
-        id_faults(call.output_token_ids, coalesce(declared.policy_vocab_size, declared.vocab_size), declared.named_size, 0) AS in_output
+        call.run_id, call.rollout_id, call.call_id, call.call_index,
+        min(coalesce(declared.policy_vocab_size, declared.vocab_size)) AS vocab_size, min(declared.named_size) AS named_size
     FROM declared
     RIGHT JOIN (
         SELECT
-            run_id, step, group_id, rollout_id, call_id, encoding_id, coalesce(policy_id, 'policy') AS policy_id, parent_prefix_len,
-            prompt_token_ids, output_token_ids
+            run_id, rollout_id, call_id, call_index, encoding_id, coalesce(policy_id, 'policy') AS policy_id,
+            id_range(prompt_token_ids, coalesce(parent_prefix_len, 0)) AS prompt_range, id_range(output_token_ids, 0) AS output_range
         FROM calls
     ) AS call
         ON call.run_id = declared.run_id AND call.policy_id = declared.policy_id
         AND call.encoding_id IS NOT DISTINCT FROM declared.encoding_id
+    WHERE least(call.prompt_range['lowest'], call.output_range['lowest']) < 0
+        OR greatest(call.prompt_range['highest'], call.output_range['highest'])
+            >= least(coalesce(declared.policy_vocab_size, declared.vocab_size), declared.named_size)
+    GROUP BY call.run_id, call.rollout_id, call.call_id, call.call_index
+),
+judged AS (
+    SELECT
+        call.run_id, call.step, call.group_id, call.rollout_id, call.call_id, suspect.vocab_size, suspect.named_size,
+        id_faults(call.prompt_token_ids, suspect.vocab_size, suspect.named_size, coalesce(call.parent_prefix_len, 0)) AS in_prompt,
+        id_faults(call.output_token_ids, suspect.vocab_size, suspect.named_size, 0) AS in_output
+    FROM suspect
+    JOIN (
+        SELECT
+            run_id, step, group_id, rollout_id, call_id, call_index, parent_prefix_len, prompt_token_ids, output_token_ids
+        FROM calls
+    ) AS call
+        ON call.run_id IS NOT DISTINCT FROM suspect.run_id AND call.rollout_id IS NOT DISTINCT FROM suspect.rollout_id
+        AND call.call_id IS NOT DISTINCT FROM suspect.call_id AND call.call_index IS NOT DISTINCT FROM suspect.call_index
 ),
 in_call AS (
     SELECT run_id, step, group_id, rollout_id, call_id, vocab_size, named_size, 'prompt' AS position_in, unnest(in_prompt) AS fault
@@ -84,17 +100,36 @@ in_call AS (
     SELECT run_id, step, group_id, rollout_id, call_id, vocab_size, named_size, 'output', unnest(in_output)
     FROM judged WHERE cardinality(in_output) > 0
 ),
+row_suspect AS (
+    SELECT
+        row.run_id, row.step, row.build_id, row.epoch, row.optimizer_step, row.micro_batch, row.rank, row.row_index,
+        min(smallest.vocab_size) AS vocab_size
+    FROM smallest
+    RIGHT JOIN (
+        SELECT
+            run_id, step, build_id, epoch, optimizer_step, micro_batch, rank, row_index, id_range(token_ids, 0) AS range
+        FROM samples
+        WHERE token_ids IS NOT NULL AND NOT coalesce(is_pad, false)
+    ) AS row ON row.run_id = smallest.run_id
+    WHERE row.range['lowest'] < 0 OR row.range['highest'] >= smallest.vocab_size
+    GROUP BY row.run_id, row.step, row.build_id, row.epoch, row.optimizer_step, row.micro_batch, row.rank, row.row_index
+),
 in_row AS (
     SELECT run_id, step, rollout_id, build_id, epoch, micro_batch, rank, row_index, vocab_size, unnest(faults) AS fault
     FROM (
         SELECT
-            row.run_id, row.step, row.rollout_id, row.build_id, row.epoch, row.micro_batch, row.rank, row.row_index, smallest.vocab_size,
-            id_faults(row.token_ids, smallest.vocab_size, NULL, 0) AS faults
-        FROM smallest
-        RIGHT JOIN (
-            SELECT run_id, step, rollout_id, build_id, epoch, micro_batch, rank, row_index, token_ids FROM samples
+            row.run_id, row.step, row.rollout_id, row.build_id, row.epoch, row.micro_batch, row.rank, row.row_index, suspect.vocab_size,
+            id_faults(row.token_ids, suspect.vocab_size, NULL, 0) AS faults
+        FROM row_suspect AS suspect
+        JOIN (
+            SELECT run_id, step, rollout_id, build_id, epoch, optimizer_step, micro_batch, rank, row_index, token_ids FROM samples
             WHERE token_ids IS NOT NULL AND NOT coalesce(is_pad, false)
-        ) AS row ON row.run_id = smallest.run_id
+        ) AS row
+            ON row.run_id IS NOT DISTINCT FROM suspect.run_id AND row.step IS NOT DISTINCT FROM suspect.step
+            AND row.build_id IS NOT DISTINCT FROM suspect.build_id AND row.epoch IS NOT DISTINCT FROM suspect.epoch
+            AND row.optimizer_step IS NOT DISTINCT FROM suspect.optimizer_step
+            AND row.micro_batch IS NOT DISTINCT FROM suspect.micro_batch AND row.rank IS NOT DISTINCT FROM suspect.rank
+            AND row.row_index IS NOT DISTINCT FROM suspect.row_index
     )
     WHERE cardinality(faults) > 0
 )
