@@ -68,11 +68,11 @@ act AS (
 -- Only what the policy sampled has a version; what an engine writes over prompt and tool tokens has none.
 span AS (
     SELECT
-        run_id, step, group_id, rollout_id, call_id, call_index, policy_id, stretch['policy_version'] AS policy_version,
-        stretch['start'] AS start, stretch['length'] AS length, finished_at
+        run_id, step, group_id, rollout_id, call_id, call_index, coalesce(policy_id, 'policy') AS policy_id,
+        stretch['policy_version'] AS policy_version, stretch['start'] AS start, stretch['length'] AS length, finished_at
     FROM (
         SELECT
-            run_id, step, group_id, rollout_id, call_id, call_index, coalesce(policy_id, 'policy') AS policy_id, finished_at,
+            run_id, step, group_id, rollout_id, call_id, call_index, policy_id, finished_at,
             unnest(version_spans(policy_version, policy_spans, sampled_mask, output_len)) AS stretch
         FROM calls
         WHERE coalesce(is_trainable, coalesce(kind, 'act') IN ('act', 'compact'))

@@ -22,6 +22,7 @@
 --   FROM (SELECT run_id, unnest(multimodal_spans) AS span FROM calls WHERE cardinality(multimodal_spans) > 0)
 --   WHERE span['digest'] IS NULL
 --   GROUP BY run_id
+
 -- Prompts are read of the calls with media alone, and not at all where there are none.
 WITH pictured AS (
     SELECT call.run_id, call.rollout_id, call.call_id, call.call_index, max(run.pad_token_id) AS pad_token_id
