@@ -21,6 +21,7 @@
 //! | `logprob_format`    | a call with logprobs, and the coarser format that their values show                       |
 //! | `unlikely_stretch`  | a stretch of a sampled output that chance does not give twice                             |
 //! | `row_prefix_suspect`, `far_parent`, `row_output_suspect`, `open_end` | what the tables below are made from      |
+//! | `id_suspect`, `row_id_suspect` | a call or row with an id outside of what is declared                          |
 //! | `far_prefix_breaks` | a call whose prompt leaves the context of a parent in another file                        |
 //! | `encoding_parts`    | an encoding, and which of its files the lake holds                                        |
 //! | `template_differences` | a prompt that is not what the template makes of its request                            |
@@ -95,6 +96,8 @@ const QUERIES: &[(&str, &str)] = queries![
     "call_tools",
     "logprob_format",
     "unlikely_stretch",
+    "id_suspect",
+    "row_id_suspect",
 ];
 
 /// A table that code makes from the rows of others.

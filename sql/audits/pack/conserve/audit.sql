@@ -13,24 +13,14 @@
 --   SELECT run_id, build_id, 'samples.segments' AS missing,
 --       concat('say of which call each token of a row comes; ', count(*), ' rows do not') AS remedy
 --   FROM samples WHERE segments IS NULL AND NOT coalesce(is_pad, false) GROUP BY run_id, build_id
-WITH held AS (
-    SELECT run_id, build_id, call_id, array_agg(named_struct('start', start, 'length', length) ORDER BY start) AS spans
-    FROM (
-        SELECT run_id, build_id, call_id, source_start AS start, length
-        FROM row_segment
-        WHERE source = 'output' AND call_id IS NOT NULL AND source_start IS NOT NULL AND NOT is_pad
-        UNION ALL
-        SELECT run_id, build_id, call_id, position, length FROM exclusions WHERE call_id IS NOT NULL
-    )
-    GROUP BY run_id, build_id, call_id
-),
+
 -- Where a sequence of a row ends or begins within a call's output. What follows in the sequence was put there instead of the rest,
 -- which is a question of its tokens (token/equal, token/prefix); where nothing follows, the rest was cut off.
-edge AS (
+WITH edge AS (
     SELECT
-        run_id, build_id, call_id,
-        array_agg(source_start + length) FILTER (WHERE is_last) AS ends,
-        array_agg(source_start) FILTER (WHERE is_first) AS starts
+        call.run_id, call.step, call.group_id, call.rollout_id, call.call_id, segment.build_id, call.output_len,
+        array_agg(segment.source_start + segment.length) FILTER (WHERE segment.is_last) AS ends,
+        array_agg(segment.source_start) FILTER (WHERE segment.is_first) AS starts
     FROM (
         SELECT
             *,
@@ -42,23 +32,39 @@ edge AS (
             ) = 1 AS is_last
         FROM row_segment
         WHERE coalesce(source, '') <> 'pad' AND NOT is_pad AND length > 0
-    )
-    WHERE source = 'output' AND call_id IS NOT NULL AND (is_first OR is_last)
-    GROUP BY run_id, build_id, call_id
-),
-cut AS (
-    SELECT
-        call.run_id, call.step, call.group_id, call.rollout_id, call.call_id, edge.build_id, call.output_len, edge.ends, edge.starts,
-        unnest(uncovered_spans(call.output_len, NULL, held.spans)) AS span
-    FROM edge
-    JOIN held
-        ON held.run_id = edge.run_id AND held.build_id IS NOT DISTINCT FROM edge.build_id AND held.call_id = edge.call_id
+    ) AS segment
     JOIN (
         SELECT run_id, step, group_id, rollout_id, call_id, output_len,
             count(*) OVER (PARTITION BY run_id, call_id) AS copies
         FROM calls
-    ) AS call ON call.run_id = edge.run_id AND call.call_id = edge.call_id
-    WHERE call.copies = 1 AND call.output_len > 0
+    ) AS call ON call.run_id = segment.run_id AND call.call_id = segment.call_id
+    WHERE segment.source = 'output' AND call.copies = 1 AND call.output_len > 0
+        AND ((segment.is_last AND segment.source_start + segment.length < call.output_len)
+            OR (segment.is_first AND segment.source_start > 0))
+    GROUP BY call.run_id, call.step, call.group_id, call.rollout_id, call.call_id, segment.build_id, call.output_len
+),
+-- What of such calls is anywhere in the build, or has a reason not to be.
+held AS (
+    SELECT edge.run_id, edge.build_id, edge.call_id,
+        array_agg(named_struct('start', span.start, 'length', span.length) ORDER BY span.start) AS spans
+    FROM edge
+    JOIN (
+        SELECT run_id, build_id, call_id, source_start AS start, length
+        FROM row_segment
+        WHERE source = 'output' AND call_id IS NOT NULL AND source_start IS NOT NULL AND NOT is_pad
+        UNION ALL
+        SELECT run_id, build_id, call_id, position, length FROM exclusions WHERE call_id IS NOT NULL
+    ) AS span
+        ON span.run_id = edge.run_id AND span.build_id IS NOT DISTINCT FROM edge.build_id AND span.call_id = edge.call_id
+    GROUP BY edge.run_id, edge.build_id, edge.call_id
+),
+cut AS (
+    SELECT
+        edge.run_id, edge.step, edge.group_id, edge.rollout_id, edge.call_id, edge.build_id, edge.ends, edge.starts,
+        unnest(uncovered_spans(edge.output_len, NULL, held.spans)) AS span
+    FROM edge
+    JOIN held
+        ON held.run_id = edge.run_id AND held.build_id IS NOT DISTINCT FROM edge.build_id AND held.call_id = edge.call_id
 ),
 named AS (
     SELECT DISTINCT run_id, build_id, rollout_id

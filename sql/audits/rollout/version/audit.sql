@@ -194,17 +194,28 @@ trained AS (
         ON at_step.run_id = use.run_id AND at_step.policy_id = span.policy_id AND at_step.step = use.step
     WHERE use.start < span.start + coalesce(span.length, 2147483647 - span.start) AND span.start < use.start + use.length
 ),
--- One finding for each stretch of a call, however many passes trained it.
-lag AS (
+-- One finding for each stretch of a call, at the first row that trains it so, however many passes do.
+stale AS (
+    SELECT
+        trained.run_id, build_id,
+        first_value(named_struct('step', step, 'epoch', epoch, 'micro_batch', micro_batch, 'rank', rank, 'row_index', row_index)
+            ORDER BY step, epoch, rank, micro_batch, row_index) AS place,
+        rollout_id, call_id, policy_version, start, stop, max_staleness,
+        max(trained_low - policy_version) AS lag, max(trained_low) AS trained_by
+    FROM trained
+    JOIN rule ON rule.run_id = trained.run_id
+    WHERE policy_version >= 0 AND trained_low - policy_version > rule.max_staleness
+    GROUP BY trained.run_id, build_id, rollout_id, call_id, policy_version, start, stop, max_staleness
+),
+older AS (
     SELECT
         run_id, build_id,
         first_value(named_struct('step', step, 'epoch', epoch, 'micro_batch', micro_batch, 'rank', rank, 'row_index', row_index)
             ORDER BY step, epoch, rank, micro_batch, row_index) AS place,
         rollout_id, call_id, policy_version, start, stop,
-        max(trained_low - policy_version) AS lag_low, min(trained_high - policy_version) AS lag_high,
-        max(trained_low) AS trained_by, min(trained_high) AS trained_first
+        min(trained_high - policy_version) AS lag, min(trained_high) AS trained_first
     FROM trained
-    WHERE trained_low IS NOT NULL AND policy_version >= 0
+    WHERE policy_version >= 0 AND trained_high < policy_version
     GROUP BY run_id, build_id, rollout_id, call_id, policy_version, start, stop
 )
 SELECT
@@ -301,20 +312,16 @@ WHERE act.cache_epoch < act.policy_version
     AND (NOT rule.allow_policy_mix OR act.policy_version - act.cache_epoch > rule.max_staleness)
 UNION ALL
 SELECT
-    'rule', lag.run_id, lag.place['step'], NULL, lag.rollout_id, lag.call_id, lag.build_id, lag.place['epoch'],
-    lag.place['micro_batch'], lag.place['rank'], lag.place['row_index'], lag.start, 'output',
-    lag.stop - lag.start, concat('a lag of at most ', rule.max_staleness), CAST(lag.lag_low AS VARCHAR),
-    concat('tokens ', lag.start, ' to ', lag.stop - 1, ' of call ', lag.call_id, ', sampled by version ', lag.policy_version,
-        ', train version ', lag.trained_by, ': a lag of ', lag.lag_low, ' where the run allows ', rule.max_staleness)
-FROM lag
-JOIN rule ON rule.run_id = lag.run_id
-WHERE lag.lag_low > rule.max_staleness
+    'rule', run_id, place['step'], NULL, rollout_id, call_id, build_id, place['epoch'], place['micro_batch'], place['rank'],
+    place['row_index'], start, 'output', stop - start, concat('a lag of at most ', max_staleness), CAST(lag AS VARCHAR),
+    concat('tokens ', start, ' to ', stop - 1, ' of call ', call_id, ', sampled by version ', policy_version,
+        ', train version ', trained_by, ': a lag of ', lag, ' where the run allows ', max_staleness)
+FROM stale
 UNION ALL
 SELECT
     'violation', run_id, place['step'], NULL, rollout_id, call_id, build_id, place['epoch'], place['micro_batch'], place['rank'],
     place['row_index'], start, 'output', stop - start,
-    'a lag of at least 0', CAST(lag_high AS VARCHAR),
+    'a lag of at least 0', CAST(lag AS VARCHAR),
     concat('tokens ', start, ' to ', stop - 1, ' of call ', call_id, ', sampled by version ', policy_version,
         ', train the older version ', trained_first)
-FROM lag
-WHERE lag_high < 0
+FROM older

@@ -41,28 +41,35 @@ named AS (
     )
     WHERE rollout_id IS NOT NULL
 ),
-accounted AS (
-    SELECT run_id, build_id, call_id, array_agg(named_struct('start', start, 'length', length) ORDER BY start) AS spans
-    FROM (
-        SELECT run_id, build_id, call_id, start, length FROM trained_span
-        UNION ALL
-        SELECT run_id, build_id, call_id, position, length FROM exclusions WHERE call_id IS NOT NULL
-    )
-    GROUP BY run_id, build_id, call_id
+spanned AS (
+    SELECT run_id, build_id, call_id, start, length FROM trained_span
+    UNION ALL
+    SELECT run_id, build_id, call_id, position, length FROM exclusions WHERE call_id IS NOT NULL
+),
+-- How far one span alone reaches from the first token on: it holds most calls whole, and no other is looked at for them.
+reach AS (
+    SELECT run_id, build_id, call_id, max(coalesce(length, 2147483647)) AS reach
+    FROM spanned WHERE coalesce(start, 0) = 0 GROUP BY run_id, build_id, call_id
 ),
 -- A token that trains in a row and has a reason not to.
+excused AS (
+    SELECT run_id, build_id, call_id, array_agg(named_struct('start', position, 'length', length, 'reason', reason)) AS spans
+    FROM exclusions WHERE call_id IS NOT NULL GROUP BY run_id, build_id, call_id
+),
 both AS (
     SELECT
         call.run_id, call.step, call.group_id, call.rollout_id, call.call_id, trained.build_id,
         unnest(shared_spans(call.output_len, trained.spans, excused.spans)) AS span
     FROM (
-        SELECT run_id, build_id, call_id, array_agg(named_struct('start', start, 'length', length) ORDER BY start) AS spans
-        FROM trained_span GROUP BY run_id, build_id, call_id
+        SELECT span.run_id, span.build_id, span.call_id,
+            array_agg(named_struct('start', span.start, 'length', span.length) ORDER BY span.start) AS spans
+        FROM excused
+        JOIN trained_span AS span
+            ON span.run_id = excused.run_id AND span.build_id IS NOT DISTINCT FROM excused.build_id
+            AND span.call_id = excused.call_id
+        GROUP BY span.run_id, span.build_id, span.call_id
     ) AS trained
-    JOIN (
-        SELECT run_id, build_id, call_id, array_agg(named_struct('start', position, 'length', length, 'reason', reason)) AS spans
-        FROM exclusions WHERE call_id IS NOT NULL GROUP BY run_id, build_id, call_id
-    ) AS excused
+    JOIN excused
         ON excused.run_id = trained.run_id AND excused.build_id IS NOT DISTINCT FROM trained.build_id
         AND excused.call_id = trained.call_id
     JOIN (
@@ -75,10 +82,9 @@ both AS (
 left_out AS (
     SELECT DISTINCT run_id, build_id, rollout_id FROM exclusions WHERE call_id IS NULL AND rollout_id IS NOT NULL
 ),
-uncovered AS (
+wanting AS (
     SELECT
-        call.run_id, call.step, call.group_id, call.rollout_id, call.call_id, named.build_id,
-        unnest(uncovered_spans(call.output_len, call.sampled, accounted.spans)) AS span
+        call.run_id, call.step, call.group_id, call.rollout_id, call.call_id, call.output_len, call.sampled, named.build_id
     FROM named
     JOIN traced ON traced.run_id = named.run_id AND traced.build_id IS NOT DISTINCT FROM named.build_id
     JOIN (
@@ -86,13 +92,29 @@ uncovered AS (
         FROM calls
         WHERE output_len > 0 AND coalesce(is_trainable, coalesce(kind, 'act') NOT IN ('judge', 'other'))
     ) AS call ON call.run_id = named.run_id AND call.rollout_id = named.rollout_id
-    LEFT JOIN accounted
-        ON accounted.run_id = named.run_id AND accounted.build_id IS NOT DISTINCT FROM named.build_id
-        AND accounted.call_id = call.call_id
+    LEFT JOIN reach
+        ON reach.run_id = named.run_id AND reach.build_id IS NOT DISTINCT FROM named.build_id AND reach.call_id = call.call_id
     LEFT JOIN left_out
         ON left_out.run_id = named.run_id AND left_out.build_id IS NOT DISTINCT FROM named.build_id
         AND left_out.rollout_id = named.rollout_id
-    WHERE left_out.rollout_id IS NULL
+    WHERE left_out.rollout_id IS NULL AND coalesce(reach.reach, 0) < call.output_len
+),
+accounted AS (
+    SELECT span.run_id, span.build_id, span.call_id,
+        array_agg(named_struct('start', span.start, 'length', span.length) ORDER BY span.start) AS spans
+    FROM (SELECT DISTINCT run_id, build_id, call_id FROM wanting) AS wanting
+    JOIN spanned AS span
+        ON span.run_id = wanting.run_id AND span.build_id IS NOT DISTINCT FROM wanting.build_id AND span.call_id = wanting.call_id
+    GROUP BY span.run_id, span.build_id, span.call_id
+),
+uncovered AS (
+    SELECT
+        wanting.run_id, wanting.step, wanting.group_id, wanting.rollout_id, wanting.call_id, wanting.build_id,
+        unnest(uncovered_spans(wanting.output_len, wanting.sampled, accounted.spans)) AS span
+    FROM wanting
+    LEFT JOIN accounted
+        ON accounted.run_id = wanting.run_id AND accounted.build_id IS NOT DISTINCT FROM wanting.build_id
+        AND accounted.call_id = wanting.call_id
 )
 SELECT
     run_id, step, group_id, rollout_id, call_id, build_id,

@@ -24,67 +24,14 @@
 --   SELECT run_id, 'calls.output_token_ids' AS missing,
 --       concat('ask the engine to return token ids; ', count(*), ' calls have none') AS remedy
 --   FROM calls WHERE output_len IS NULL GROUP BY run_id
-WITH policy AS (
-    SELECT run_id, coalesce(policy_id, 'policy') AS policy_id, min(vocab_size) AS vocab_size
-    FROM policies WHERE vocab_size IS NOT NULL
-    GROUP BY run_id, coalesce(policy_id, 'policy')
-),
-sampler AS (
-    SELECT DISTINCT run_id, encoding_id, coalesce(policy_id, 'policy') AS policy_id FROM calls
-),
--- Rows go to the policy and to every model that samples nothing, such as a reference with a smaller table. Of several policies each
--- trains its own rows.
-smallest AS (
-    SELECT run_id, min(vocab_size) AS vocab_size
-    FROM (
-        SELECT run_id, vocab_size FROM runs WHERE vocab_size IS NOT NULL
-        UNION ALL
-        SELECT policy.run_id, policy.vocab_size
-        FROM policy
-        LEFT JOIN (SELECT run_id, count(DISTINCT policy_id) AS policies FROM sampler GROUP BY run_id) AS several
-            ON several.run_id = policy.run_id
-        LEFT JOIN (SELECT DISTINCT run_id, policy_id FROM sampler) AS used
-            ON used.run_id = policy.run_id AND used.policy_id = policy.policy_id
-        WHERE used.policy_id IS NULL OR several.policies = 1
-    )
-    GROUP BY run_id
-),
-declared AS (
-    SELECT
-        sampler.run_id, sampler.encoding_id, sampler.policy_id, run.vocab_size, own.vocab_size AS policy_vocab_size,
-        encoding.vocab_size AS named_size
-    FROM sampler
-    LEFT JOIN (SELECT run_id, max(vocab_size) AS vocab_size FROM runs GROUP BY run_id) AS run ON run.run_id = sampler.run_id
-    LEFT JOIN policy AS own ON own.run_id = sampler.run_id AND own.policy_id = sampler.policy_id
-    LEFT JOIN (SELECT encoding_id, max(vocab_size) AS vocab_size FROM encodings GROUP BY encoding_id) AS encoding
-        ON encoding.encoding_id = sampler.encoding_id
-),
--- The calls with an id outside of what is declared, by the range of their ids: only of these tokens are read again. Tokens shared
--- with an earlier context were judged there.
-suspect AS (
-    SELECT
-        call.run_id, call.rollout_id, call.call_id, call.call_index,
-        min(coalesce(declared.policy_vocab_size, declared.vocab_size)) AS vocab_size, min(declared.named_size) AS named_size
-    FROM declared
-    RIGHT JOIN (
-        SELECT
-            run_id, rollout_id, call_id, call_index, encoding_id, coalesce(policy_id, 'policy') AS policy_id,
-            id_range(prompt_token_ids, coalesce(parent_prefix_len, 0)) AS prompt_range, id_range(output_token_ids, 0) AS output_range
-        FROM calls
-    ) AS call
-        ON call.run_id = declared.run_id AND call.policy_id = declared.policy_id
-        AND call.encoding_id IS NOT DISTINCT FROM declared.encoding_id
-    WHERE least(call.prompt_range['lowest'], call.output_range['lowest']) < 0
-        OR greatest(call.prompt_range['highest'], call.output_range['highest'])
-            >= least(coalesce(declared.policy_vocab_size, declared.vocab_size), declared.named_size)
-    GROUP BY call.run_id, call.rollout_id, call.call_id, call.call_index
-),
-judged AS (
+
+-- Tokens are read again of the calls and rows whose range of ids is not within what is declared, and of no other.
+WITH judged AS (
     SELECT
         call.run_id, call.step, call.group_id, call.rollout_id, call.call_id, suspect.vocab_size, suspect.named_size,
         id_faults(call.prompt_token_ids, suspect.vocab_size, suspect.named_size, coalesce(call.parent_prefix_len, 0)) AS in_prompt,
         id_faults(call.output_token_ids, suspect.vocab_size, suspect.named_size, 0) AS in_output
-    FROM suspect
+    FROM id_suspect AS suspect
     JOIN (
         SELECT
             run_id, step, group_id, rollout_id, call_id, call_index, parent_prefix_len, prompt_token_ids, output_token_ids
@@ -100,27 +47,13 @@ in_call AS (
     SELECT run_id, step, group_id, rollout_id, call_id, vocab_size, named_size, 'output', unnest(in_output)
     FROM judged WHERE cardinality(in_output) > 0
 ),
-row_suspect AS (
-    SELECT
-        row.run_id, row.step, row.build_id, row.epoch, row.optimizer_step, row.micro_batch, row.rank, row.row_index,
-        min(smallest.vocab_size) AS vocab_size
-    FROM smallest
-    RIGHT JOIN (
-        SELECT
-            run_id, step, build_id, epoch, optimizer_step, micro_batch, rank, row_index, id_range(token_ids, 0) AS range
-        FROM samples
-        WHERE token_ids IS NOT NULL AND NOT coalesce(is_pad, false)
-    ) AS row ON row.run_id = smallest.run_id
-    WHERE row.range['lowest'] < 0 OR row.range['highest'] >= smallest.vocab_size
-    GROUP BY row.run_id, row.step, row.build_id, row.epoch, row.optimizer_step, row.micro_batch, row.rank, row.row_index
-),
 in_row AS (
     SELECT run_id, step, rollout_id, build_id, epoch, micro_batch, rank, row_index, vocab_size, unnest(faults) AS fault
     FROM (
         SELECT
             row.run_id, row.step, row.rollout_id, row.build_id, row.epoch, row.micro_batch, row.rank, row.row_index, suspect.vocab_size,
             id_faults(row.token_ids, suspect.vocab_size, NULL, 0) AS faults
-        FROM row_suspect AS suspect
+        FROM row_id_suspect AS suspect
         JOIN (
             SELECT run_id, step, rollout_id, build_id, epoch, optimizer_step, micro_batch, rank, row_index, token_ids FROM samples
             WHERE token_ids IS NOT NULL AND NOT coalesce(is_pad, false)
