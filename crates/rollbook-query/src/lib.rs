@@ -5,6 +5,7 @@
 //!                            -> ingest (rows in) · compact (files joined) · recipe (rewards, credits, plans) · build (samples) · export (files)
 //! ```
 
+mod batch_rows;
 pub mod build;
 mod build_sides;
 pub mod compact;

@@ -15,6 +15,7 @@ use datafusion_proto::physical_plan::{PhysicalExtensionCodec, PhysicalProtoConve
 use serde::{Deserialize, Serialize};
 
 use super::decode::DecodeExec;
+use crate::batch_rows::BatchRowsExec;
 use crate::build_sides::CompactExec;
 use crate::grouped::GroupedWindowExec;
 use crate::views::TokensExec;
@@ -35,6 +36,9 @@ enum Node {
         columns: Vec<String>,
     },
     Compact,
+    BatchRows {
+        rows: usize,
+    },
     /// `DataFusion`'s window operator with the same windows, over nothing, as it is written.
     Grouped {
         windows: Vec<u8>,
@@ -61,6 +65,7 @@ impl PhysicalExtensionCodec for PlanCodec {
             Node::Decode { columns, row_bytes } => Arc::new(DecodeExec::try_new(input, &columns, row_bytes)?),
             Node::Tokens { columns } => Arc::new(TokensExec::try_new(input, &columns)?),
             Node::Compact => Arc::new(CompactExec::new(input)),
+            Node::BatchRows { rows } => Arc::new(BatchRowsExec::new(input, rows)),
             Node::Grouped { windows, kept } => {
                 let plan = physical_plan_from_bytes_with_extension_codec(&windows, ctx, self)?;
                 let windows = plan.downcast_ref::<WindowAggExec>().map(|window| window.window_expr().to_vec());
@@ -85,6 +90,8 @@ impl PhysicalExtensionCodec for PlanCodec {
             Node::Tokens { columns: tokens.columns().to_vec() }
         } else if any.is::<CompactExec>() {
             Node::Compact
+        } else if let Some(batches) = any.downcast_ref::<BatchRowsExec>() {
+            Node::BatchRows { rows: batches.rows() }
         } else if let Some(grouped) = any.downcast_ref::<GroupedWindowExec>() {
             let Some(input) = grouped.children().first().map(|input| input.schema()) else {
                 return internal_err!("a GroupedWindowExec without input");

@@ -101,6 +101,11 @@ impl DecodeExec {
         self.row_bytes
     }
 
+    /// Whether it rebuilds requests.
+    pub(super) fn rebuilds_requests(&self) -> bool {
+        self.wants(REQUEST)
+    }
+
     fn wants(&self, name: &str) -> bool {
         self.columns.iter().any(|column| column == name)
     }

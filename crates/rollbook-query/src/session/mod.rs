@@ -41,6 +41,7 @@ pub use catalog::HiddenTables;
 pub use dialect::RollbookDialect;
 pub use parse::{parse, parse_expression};
 
+use crate::batch_rows::BatchRows;
 use crate::encodings::LakeEncodings;
 use crate::error::{Error, Result};
 use crate::views;
@@ -213,9 +214,8 @@ impl Session {
     pub fn frame(&self, plan: LogicalPlan) -> Result<DataFrame> {
         let state = self.context.state();
         let rows = batch_size::for_plan(&plan, &state)?;
-        let config = state.config().clone().with_batch_size(rows);
-        let state = SessionStateBuilder::new_from_existing(state).with_config(config).build();
-        Ok(DataFrame::new(state, plan))
+        let partitions = state.config().target_partitions();
+        Ok(DataFrame::new(in_batches(state, rows, partitions), plan))
     }
 
     /// Plans a read-only statement.
@@ -247,9 +247,7 @@ impl Session {
         rows: usize,
         partitions: usize,
     ) -> Result<(Arc<dyn ExecutionPlan>, Arc<TaskContext>)> {
-        let state = self.context.state();
-        let config = state.config().clone().with_batch_size(rows).with_target_partitions(partitions.max(1));
-        let state = SessionStateBuilder::new_from_existing(state).with_config(config).build();
+        let state = in_batches(self.context.state(), rows, partitions);
         let plan = state.query_planner().create_physical_plan(optimized, &state).await?;
         Ok((plan, state.task_ctx()))
     }
@@ -343,4 +341,12 @@ impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Session").field("lake", &self.lake).field("snapshot", &self.snapshot.n).finish_non_exhaustive()
     }
+}
+
+/// The state for a plan whose longest rows come so many a batch.
+fn in_batches(state: SessionState, rows: usize, partitions: usize) -> SessionState {
+    let short = state.config().batch_size();
+    let config = state.config().clone().with_batch_size(rows).with_target_partitions(partitions.max(1));
+    let builder = SessionStateBuilder::new_from_existing(state).with_config(config);
+    builder.with_physical_optimizer_rule(Arc::new(BatchRows { long: rows, short })).build()
 }

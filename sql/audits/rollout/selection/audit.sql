@@ -26,8 +26,9 @@
 --       concat('say from which rollout each row comes; whether all ', count(*), ' training rollouts are used is not known') AS remedy
 --   FROM (SELECT DISTINCT run_id, rollout_id FROM rollouts WHERE coalesce(purpose, 'train') = 'train') AS rollout
 --   JOIN (
---       SELECT run_id FROM samples WHERE NOT coalesce(is_pad, false)
---       GROUP BY run_id HAVING count(segments) = 0 AND count(rollout_id) = 0
+--       SELECT run_id
+--       FROM (SELECT run_id, segments IS NOT NULL OR rollout_id IS NOT NULL AS is_said FROM samples WHERE NOT coalesce(is_pad, false))
+--       GROUP BY run_id HAVING NOT bool_or(is_said)
 --   ) AS row ON row.run_id = rollout.run_id
 --   GROUP BY rollout.run_id
 -- @undeclared

@@ -9,7 +9,9 @@
 --   SELECT run_id, sum(coalesce(prompt_len, 0) + coalesce(output_len, 0)) AS examined
 --   FROM calls WHERE prompt_len IS NOT NULL OR output_len IS NOT NULL GROUP BY run_id
 --   UNION ALL
---   SELECT run_id, sum(cardinality(token_ids)) AS examined FROM samples WHERE token_ids IS NOT NULL GROUP BY run_id
+--   SELECT run_id, sum(tokens) AS examined
+--   FROM (SELECT run_id, cardinality(token_ids) AS tokens FROM samples WHERE token_ids IS NOT NULL)
+--   GROUP BY run_id
 -- @undeclared
 --   SELECT call.run_id, 'runs.vocab_size' AS missing, 'declare how many ids the policy has' AS remedy
 --   FROM (
