@@ -80,6 +80,10 @@ impl S3 {
     }
 }
 
+/// Runs a program and leaves at once: threads of libraries that are still there when the interpreter ends can abort it after all is said.
+const RUN_AND_LEAVE: &str = "import os, runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__'); \
+    sys.stdout.flush(); sys.stderr.flush(); os._exit(0)";
+
 impl Scratch {
     /// A scratch folder whose commands know of no S3 server.
     pub fn new() -> Self {
@@ -160,7 +164,7 @@ impl Scratch {
     pub fn python(&self, program: &str, arguments: &[&str]) -> Value {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("python").join(program);
         let python = std::env::var_os("ROLLBOOK_PYTHON").map_or_else(|| PathBuf::from("python3"), PathBuf::from);
-        let output = self.clean(&python).arg(path).args(arguments).output().unwrap();
+        let output = self.clean(&python).args(["-c", RUN_AND_LEAVE]).arg(path).args(arguments).output().unwrap();
         Ran::new(format!("{program} {}", arguments.join(" ")), output).ended(0).json()
     }
 
