@@ -91,7 +91,7 @@ impl Runs {
             return list_of_structs(Vec::new(), fields(&value_fields()), Vec::new());
         };
         let mut values = ListBuilder::new(Float64Builder::new()).with_field(field);
-        self.values.into_iter().for_each(|run| values.append_option(run.as_ref().map(|run| run.iter())));
+        self.values.into_iter().for_each(|run| values.append_option(run.as_ref().map(Float64Array::iter)));
         let columns: Vec<ArrayRef> = vec![
             Arc::new(self.rollouts.finish()),
             Arc::new(self.calls.finish()),

@@ -76,7 +76,7 @@ fn agrees(mask: &BooleanArray, outline: Option<&Outline>, [weights, advantages]:
     });
     let of_row = |values: &Option<ArrayRef>| values.clone().filter(|values| values.len() == bits.len());
     said && of_row(weights)
-        .is_none_or(|weights| stretches_hold(&weights, &runs, |weight| !(weight <= 0.0), |weight| weight == 0.0))
+        .is_none_or(|weights| stretches_hold(&weights, &runs, |weight| weight > 0.0 || weight.is_nan(), |weight| weight == 0.0))
         && of_row(advantages).is_none_or(|advantages| {
             let is_there = |run: &(usize, usize)| {
                 advantages.nulls().is_none_or(|nulls| nulls.slice(run.0, run.1).null_count() == 0)
