@@ -75,14 +75,13 @@ fn agrees(mask: &BooleanArray, outline: Option<&Outline>, [weights, advantages]:
             || wanted.is_none_or(|wanted| bits.slice(range.start, range.len()).count_set_bits() == wanted)
     });
     let of_row = |values: &Option<ArrayRef>| values.clone().filter(|values| values.len() == bits.len());
-    said && of_row(weights)
-        .is_none_or(|weights| stretches_hold(&weights, &runs, |weight| weight > 0.0 || weight.is_nan(), |weight| weight == 0.0))
-        && of_row(advantages).is_none_or(|advantages| {
-            let is_there = |run: &(usize, usize)| {
-                advantages.nulls().is_none_or(|nulls| nulls.slice(run.0, run.1).null_count() == 0)
-            };
-            runs.iter().all(is_there) && stretches_hold(&advantages, &runs, f64::is_finite, f64::is_finite)
-        })
+    said && of_row(weights).is_none_or(|weights| {
+        stretches_hold(&weights, &runs, |weight| weight > 0.0 || weight.is_nan(), |weight| weight == 0.0)
+    }) && of_row(advantages).is_none_or(|advantages| {
+        let is_there =
+            |run: &(usize, usize)| advantages.nulls().is_none_or(|nulls| nulls.slice(run.0, run.1).null_count() == 0);
+        runs.iter().all(is_there) && stretches_hold(&advantages, &runs, f64::is_finite, f64::is_finite)
+    })
 }
 
 /// Whether all values of the runs are as they must be where a token trains, and all between them as where none does.

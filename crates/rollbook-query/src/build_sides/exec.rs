@@ -6,42 +6,57 @@ use std::sync::Arc;
 use datafusion::arrow::array::{Array, RecordBatch, UInt32Array};
 use datafusion::arrow::compute::take_record_batch;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{Result, Statistics, internal_err};
+use datafusion::common::{DataFusionError, Result, Statistics, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, ReplaceChildrenOptions,
 };
-use futures::StreamExt;
+use futures::{StreamExt, TryStreamExt, stream};
 
 /// Buffers may be this many times what a slice needs of them.
 const SLACK: usize = 4;
 /// Below this nothing is worth a copy.
 const SMALL_BYTES: usize = 16 << 10;
 
-/// Gives the rows of its input, whose order it does not tell; a slice that needs little of its buffers has buffers of its
-/// own.
+/// Gives the rows of its input; a slice that needs little of its buffers has buffers of its own.
 #[derive(Debug, Clone)]
 pub(crate) struct CompactExec {
     input: Arc<dyn ExecutionPlan>,
+    tells_order: bool,
     properties: Arc<PlanProperties>,
 }
 
 impl CompactExec {
-    /// Creates the operator.
-    pub(crate) fn new(input: Arc<dyn ExecutionPlan>) -> Self {
+    /// Creates the operator, which may hide the order of its rows.
+    pub(crate) fn new(input: Arc<dyn ExecutionPlan>, tells_order: bool) -> Self {
         let given = input.properties();
         let mut equivalence = given.equivalence_properties().clone();
-        equivalence.clear_orderings();
+        if !tells_order {
+            equivalence.clear_orderings();
+        }
         let properties = PlanProperties::new(
             equivalence,
             given.output_partitioning().clone(),
             given.emission_type,
             given.boundedness,
         );
-        Self { input, properties: Arc::new(properties) }
+        Self { input, tells_order, properties: Arc::new(properties) }
     }
+
+    /// Whether the order of its rows is known above.
+    pub(crate) fn tells_order(&self) -> bool {
+        self.tells_order
+    }
+}
+
+/// The batch in pieces of so many rows, one after the other: an operator may give all it held at once, as a semi join does, and what
+/// takes it in asks for memory by the batch.
+fn pieces(batch: RecordBatch, rows: usize) -> impl Iterator<Item = Result<RecordBatch>> {
+    let all = batch.num_rows();
+    let starts = (0..all).step_by(rows.max(1));
+    starts.map(move |start| compact(batch.slice(start, rows.max(1).min(all - start))))
 }
 
 /// The batch, copied where it needs little of what it holds.
@@ -78,8 +93,8 @@ impl ExecutionPlan for CompactExec {
     }
 
     fn maintains_input_order(&self) -> Vec<bool> {
-        // It does, but nobody above may know.
-        vec![false]
+        // It always does, but somebody above may not know.
+        vec![self.tells_order]
     }
 
     fn benefits_from_input_partitioning(&self) -> Vec<bool> {
@@ -103,7 +118,7 @@ impl ExecutionPlan for CompactExec {
         _options: ReplaceChildrenOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         match (children.pop(), children.is_empty()) {
-            (Some(input), true) => Ok(Arc::new(Self::new(input))),
+            (Some(input), true) => Ok(Arc::new(Self::new(input, self.tells_order))),
             _ => internal_err!("CompactExec has one input"),
         }
     }
@@ -113,8 +128,10 @@ impl ExecutionPlan for CompactExec {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let rows = context.session_config().batch_size();
         let input = self.input.execute(partition, context)?;
-        let batches = input.map(|batch| compact(batch?));
+        let batches =
+            input.map(move |batch| Ok::<_, DataFusionError>(stream::iter(pieces(batch?, rows)))).try_flatten();
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), batches)))
     }
 
@@ -139,6 +156,17 @@ mod tests {
     use datafusion::arrow::array::{ArrayRef, StringArray};
 
     use super::*;
+
+    #[test]
+    fn a_large_batch_comes_in_pieces_of_its_own() {
+        let texts: ArrayRef = Arc::new(StringArray::from_iter_values((0..1_000).map(|n| format!("{n:0200}"))));
+        let whole = RecordBatch::try_from_iter([("text", texts)]).unwrap();
+        let found: Vec<RecordBatch> = pieces(whole.clone(), 300).collect::<Result<_>>().unwrap();
+        assert_eq!(found.iter().map(RecordBatch::num_rows).collect::<Vec<_>>(), [300, 300, 300, 100]);
+        assert_eq!(found[3], whole.slice(900, 100));
+        assert!(found[3].get_array_memory_size() < 50_000);
+        assert_eq!(pieces(whole.slice(0, 0), 300).count(), 0);
+    }
 
     #[test]
     fn a_small_slice_gets_buffers_of_its_own_and_a_large_one_keeps_them() {

@@ -11,7 +11,9 @@
 //!                                …
 //! ```
 //!
-//! And it hides their order. `DataFusion` takes the rows of a hash join to be ordered by the probe side and then by the held side.
+//! A sort counts as a join does, and gets the operator as well; the order of what it takes in may be told.
+//!
+//! And below a join it hides their order. `DataFusion` takes the rows of a hash join to be ordered by the probe side and then by the held side.
 //! They are not: that holds among the matches of one row, while several rows of the probe side may be equal in what orders it. Where
 //! both sides share a first key, such as the run, a sort above the join was left out, and windows met rows in a wrong order.
 
@@ -26,6 +28,7 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec};
+use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
 
 pub(crate) use exec::CompactExec;
@@ -42,7 +45,7 @@ impl PhysicalOptimizerRule for CompactBuildSides {
             }
             let mut children: Vec<Arc<dyn ExecutionPlan>> = plan.children().into_iter().map(Arc::clone).collect();
             match children.first_mut() {
-                Some(held) if !held.is::<CompactExec>() => *held = Arc::new(CompactExec::new(Arc::clone(held))),
+                Some(held) if !held.is::<CompactExec>() => *held = Arc::new(CompactExec::new(Arc::clone(held), false)),
                 _ => return Ok(Transformed::no(plan)),
             }
             let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
@@ -53,6 +56,32 @@ impl PhysicalOptimizerRule for CompactBuildSides {
 
     fn name(&self) -> &'static str {
         "compact_build_sides"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+/// Puts [`CompactExec`] below sorts that hold all they take in.
+#[derive(Debug, Default)]
+pub(crate) struct CompactSortInputs;
+
+impl PhysicalOptimizerRule for CompactSortInputs {
+    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+        let done = plan.transform_up(|plan| {
+            let Some(sort) = plan.downcast_ref::<SortExec>().filter(|sort| sort.fetch().is_none()) else {
+                return Ok(Transformed::no(plan));
+            };
+            let input = Arc::new(CompactExec::new(Arc::clone(sort.input()), true));
+            let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+            Ok(Transformed::yes(plan.replace_children(vec![input], options)?))
+        })?;
+        Ok(done.data)
+    }
+
+    fn name(&self) -> &'static str {
+        "compact_sort_inputs"
     }
 
     fn schema_check(&self) -> bool {

@@ -35,7 +35,9 @@ enum Node {
     Tokens {
         columns: Vec<String>,
     },
-    Compact,
+    Compact {
+        tells_order: bool,
+    },
     BatchRows {
         rows: usize,
     },
@@ -64,7 +66,7 @@ impl PhysicalExtensionCodec for PlanCodec {
         Ok(match node {
             Node::Decode { columns, row_bytes } => Arc::new(DecodeExec::try_new(input, &columns, row_bytes)?),
             Node::Tokens { columns } => Arc::new(TokensExec::try_new(input, &columns)?),
-            Node::Compact => Arc::new(CompactExec::new(input)),
+            Node::Compact { tells_order } => Arc::new(CompactExec::new(input, tells_order)),
             Node::BatchRows { rows } => Arc::new(BatchRowsExec::new(input, rows)),
             Node::Grouped { windows, kept } => {
                 let plan = physical_plan_from_bytes_with_extension_codec(&windows, ctx, self)?;
@@ -88,8 +90,8 @@ impl PhysicalExtensionCodec for PlanCodec {
             Node::Decode { columns: decode.columns().to_vec(), row_bytes: decode.row_bytes() }
         } else if let Some(tokens) = any.downcast_ref::<TokensExec>() {
             Node::Tokens { columns: tokens.columns().to_vec() }
-        } else if any.is::<CompactExec>() {
-            Node::Compact
+        } else if let Some(compact) = any.downcast_ref::<CompactExec>() {
+            Node::Compact { tells_order: compact.tells_order() }
         } else if let Some(batches) = any.downcast_ref::<BatchRowsExec>() {
             Node::BatchRows { rows: batches.rows() }
         } else if let Some(grouped) = any.downcast_ref::<GroupedWindowExec>() {

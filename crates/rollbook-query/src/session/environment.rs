@@ -16,7 +16,7 @@ use rollbook_lake::Lake;
 use super::catalog::LakeSchema;
 use super::pool::Pool;
 use super::{CATALOG, SCHEMA, SessionOptions};
-use crate::build_sides::CompactBuildSides;
+use crate::build_sides::{CompactBuildSides, CompactSortInputs};
 use crate::encodings::LakeEncodings;
 use crate::error::Result;
 use crate::grouped::GroupWindowsAtOnce;
@@ -64,7 +64,7 @@ pub(super) fn context(lake: &Lake, options: &SessionOptions, encodings: &Arc<Lak
 }
 
 /// The rules of the physical plan: first the one whose operator needs another distribution, and no order; and once it is settled
-/// which side a join holds, before anything is sorted, the one that looks at those sides.
+/// which side a join holds, before anything is sorted, the one that looks at those sides; the one that looks at sorts comes last.
 fn rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let mut rules: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> = vec![Arc::new(GroupWindowsAtOnce)];
     for rule in PhysicalOptimizer::new().rules {
@@ -74,6 +74,7 @@ fn rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
             rules.push(Arc::new(CompactBuildSides));
         }
     }
+    rules.push(Arc::new(CompactSortInputs));
     rules
 }
 
