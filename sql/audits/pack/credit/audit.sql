@@ -66,10 +66,14 @@ of_rollout AS (
     GROUP BY build_id, run_id, rollout_id
 ),
 of_call AS (
-    SELECT build_id, run_id, call_id, min(value) AS value, first_value(token_values) AS token_values
-    FROM of_build
-    WHERE call_id IS NOT NULL
-    GROUP BY build_id, run_id, call_id
+    -- By number and not by group: what holds the first list of a group holds all lists that were read with it.
+    SELECT build_id, run_id, call_id, value, token_values
+    FROM (
+        SELECT *, row_number() OVER (PARTITION BY build_id, run_id, call_id ORDER BY value) AS place
+        FROM of_build
+        WHERE call_id IS NOT NULL
+    )
+    WHERE place = 1
 ),
 faults AS (
     SELECT
