@@ -22,6 +22,7 @@ mod provider;
 pub mod quarantine;
 pub mod recipe;
 mod row_digest;
+mod same_rows;
 mod session;
 mod views;
 

@@ -1,10 +1,5 @@
 -- Calls with an id outside of what is declared, by the range of their ids. Tokens shared with an earlier context were judged there.
-WITH policy AS (
-    SELECT run_id, coalesce(policy_id, 'policy') AS policy_id, min(vocab_size) AS vocab_size
-    FROM policies WHERE vocab_size IS NOT NULL
-    GROUP BY run_id, coalesce(policy_id, 'policy')
-),
-sampler AS (
+WITH sampler AS (
     SELECT DISTINCT run_id, encoding_id, coalesce(policy_id, 'policy') AS policy_id FROM calls
 ),
 declared AS (
@@ -13,7 +8,7 @@ declared AS (
         encoding.vocab_size AS named_size
     FROM sampler
     LEFT JOIN (SELECT run_id, max(vocab_size) AS vocab_size FROM runs GROUP BY run_id) AS run ON run.run_id = sampler.run_id
-    LEFT JOIN policy AS own ON own.run_id = sampler.run_id AND own.policy_id = sampler.policy_id
+    LEFT JOIN policy_vocab AS own ON own.run_id = sampler.run_id AND own.policy_id = sampler.policy_id
     LEFT JOIN (SELECT encoding_id, max(vocab_size) AS vocab_size FROM encodings GROUP BY encoding_id) AS encoding
         ON encoding.encoding_id = sampler.encoding_id
 )

@@ -1,10 +1,5 @@
 -- Trainer rows with an id outside of the smallest model that they go to, by the range of their ids.
-WITH policy AS (
-    SELECT run_id, coalesce(policy_id, 'policy') AS policy_id, min(vocab_size) AS vocab_size
-    FROM policies WHERE vocab_size IS NOT NULL
-    GROUP BY run_id, coalesce(policy_id, 'policy')
-),
-sampler AS (
+WITH sampler AS (
     SELECT DISTINCT run_id, encoding_id, coalesce(policy_id, 'policy') AS policy_id FROM calls
 ),
 -- Rows go to the policy and to every model that samples nothing, such as a reference with a smaller table. Of several policies each
@@ -15,7 +10,7 @@ smallest AS (
         SELECT run_id, vocab_size FROM runs WHERE vocab_size IS NOT NULL
         UNION ALL
         SELECT policy.run_id, policy.vocab_size
-        FROM policy
+        FROM policy_vocab AS policy
         LEFT JOIN (SELECT run_id, count(DISTINCT policy_id) AS policies FROM sampler GROUP BY run_id) AS several
             ON several.run_id = policy.run_id
         LEFT JOIN (SELECT DISTINCT run_id, policy_id FROM sampler) AS used

@@ -1,17 +1,16 @@
 //! Spans that lie outside, and tokens that no span holds.
 
-use std::ops::Range;
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, BooleanArray, Int32Array, Int32Builder, ListArray, StructArray};
-use datafusion::arrow::buffer::{BooleanBuffer, OffsetBuffer};
+use datafusion::arrow::array::{Array, ArrayRef, Int32Array, Int32Builder, ListArray, StructArray};
+use datafusion::arrow::buffer::OffsetBuffer;
 use datafusion::arrow::datatypes::{DataType, Field};
-use datafusion::arrow::util::bit_iterator::BitSliceIterator;
 use datafusion::common::Result;
 use datafusion::logical_expr::ScalarUDF;
 
 use super::lists::{
-    any_struct, fields, index, int, int_field, integers, item, list, list_of_structs, lists, mask, structs,
+    any_struct, bits, fields, index, int, int_field, integers, item, list, list_of_structs, lists, mask, structs,
+    true_runs,
 };
 use super::row_function::RowFunction;
 
@@ -127,22 +126,6 @@ fn fill(tokens: &mut [bool], spans: &ArrayRef, value: bool) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// The bits of a mask; a null is false.
-pub(super) fn bits(mask: &BooleanArray) -> BooleanBuffer {
-    match mask.nulls() {
-        Some(nulls) => mask.values() & nulls.inner(),
-        None => mask.values().clone(),
-    }
-}
-
-/// Runs of true among some of the bits: where each starts, and its length.
-pub(super) fn true_runs(bits: &BooleanBuffer, of: Range<usize>) -> impl Iterator<Item = (usize, usize)> + '_ {
-    let Range { start, end } = of;
-    let (start, end) = (start.min(bits.len()), end.min(bits.len()));
-    let runs = BitSliceIterator::new(bits.values(), bits.offset() + start, end.saturating_sub(start));
-    runs.map(move |(from, to)| (start + from, to - from))
 }
 
 /// Runs of true: start and length.

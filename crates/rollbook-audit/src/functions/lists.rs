@@ -1,13 +1,15 @@
 //! Reading lists and structs of whatever item names, and writing lists of structs.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, BooleanArray, Int32Array, ListArray, StringArray, StructArray,
 };
-use datafusion::arrow::buffer::OffsetBuffer;
+use datafusion::arrow::buffer::{BooleanBuffer, OffsetBuffer};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Field, Fields, Int32Type};
+use datafusion::arrow::util::bit_iterator::BitSliceIterator;
 use datafusion::common::{Result, exec_datafusion_err};
 
 /// A list type with nullable items.
@@ -102,6 +104,22 @@ pub(super) fn mask(lists: &ListArray, row: usize) -> Result<Option<BooleanArray>
         return Ok(None);
     };
     Ok(Some(cast(&items, &DataType::Boolean)?.as_boolean().clone()))
+}
+
+/// The bits of a mask; a null is false.
+pub(super) fn bits(mask: &BooleanArray) -> BooleanBuffer {
+    match mask.nulls() {
+        Some(nulls) => mask.values() & nulls.inner(),
+        None => mask.values().clone(),
+    }
+}
+
+/// Runs of true among some of the bits: where each starts, and its length.
+pub(super) fn true_runs(bits: &BooleanBuffer, of: Range<usize>) -> impl Iterator<Item = (usize, usize)> + '_ {
+    let Range { start, end } = of;
+    let (start, end) = (start.min(bits.len()), end.min(bits.len()));
+    let runs = BitSliceIterator::new(bits.values(), bits.offset() + start, end.saturating_sub(start));
+    runs.map(move |(from, to)| (start + from, to - from))
 }
 
 /// Rows of structs: how many each row has, and their columns one after another.

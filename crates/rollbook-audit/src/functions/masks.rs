@@ -4,9 +4,8 @@ use datafusion::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Float64Ar
 use datafusion::arrow::datatypes::{ArrowPrimitiveType, DataType, Float32Type, Float64Type};
 use datafusion::logical_expr::ScalarUDF;
 
-use super::coverage::{bits, true_runs};
 use super::faults::{Fault, Faults, fault_list, shown};
-use super::lists::{any_struct, is_set, item, list, lists, mask};
+use super::lists::{any_struct, bits, is_set, item, list, lists, mask, true_runs};
 use super::outline::Outline;
 use super::row_function::RowFunction;
 use super::weights::doubles;
@@ -85,7 +84,7 @@ fn agrees(mask: &BooleanArray, outline: Option<&Outline>, [weights, advantages]:
 }
 
 /// Whether all values of the runs are as they must be where a token trains, and all between them as where none does.
-fn stretches_hold(
+pub(super) fn stretches_hold(
     values: &ArrayRef,
     runs: &[(usize, usize)],
     trained: impl Fn(f64) -> bool,

@@ -8,10 +8,9 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::common::Result;
 use datafusion::logical_expr::ScalarUDF;
 
-use super::coverage::{bits, true_runs};
 use super::lists::{
-    any_struct, bool_field, fields, index, int, int_field, is_set, item, list, list_of_structs, lists, mask, structs,
-    text_field,
+    any_struct, bits, bool_field, fields, index, int, int_field, is_set, item, list, list_of_structs, lists, mask,
+    structs, text_field, true_runs,
 };
 use super::row_function::RowFunction;
 

@@ -8,10 +8,10 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::common::Result;
 use datafusion::logical_expr::ScalarUDF;
 
-use super::coverage::{bits, runs_of, true_runs};
+use super::coverage::runs_of;
 use super::lists::{
-    any_struct, bool_field, fields, index, int, int_field, integers, is_set, item, list, list_of_structs, lists, mask,
-    structs, text_field,
+    any_struct, bits, bool_field, fields, index, int, int_field, integers, is_set, item, list, list_of_structs, lists,
+    mask, structs, text_field, true_runs,
 };
 use super::row_function::RowFunction;
 use super::segments::{Row, Source};
@@ -195,7 +195,7 @@ fn links(row: &Row) -> Vec<Link> {
             continue;
         }
         chain.last_output = Some(call.clone());
-        let trains = !row.trained_runs(segment).is_empty();
+        let trains = row.trained_count(segment) > 0;
         if let (Some((_, row_start, Some(previous))), true) = (&chain.current, trains)
             && previous != call
         {

@@ -69,7 +69,7 @@ fn stretches(row: &Row) -> Vec<Stretch> {
         let (Source::Output, Some(call), Some(start)) = (segment.source, &segment.call, segment.source_start) else {
             continue;
         };
-        let trained = row.trained_runs(segment).iter().map(|(_, length)| length).sum();
+        let trained = row.trained_count(segment);
         match found.last_mut() {
             Some(last)
                 if last.call == *call

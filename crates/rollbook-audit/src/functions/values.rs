@@ -1,19 +1,18 @@
 //! Values of a call's tokens: where they are, and which stand where nothing is sampled or trained.
 
-use std::ops::Range;
 use std::sync::Arc;
 
-use datafusion::arrow::array::{
-    ArrayRef, AsArray, BooleanArray, BooleanBuilder, Float64Array, Float64Builder, Int32Array,
-};
-use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::{DataType, Float32Type, Float64Type};
+use datafusion::arrow::array::{ArrayRef, BooleanArray, BooleanBuilder, Float64Array, Float64Builder, Int32Array};
+use datafusion::arrow::datatypes::DataType;
 use datafusion::common::Result;
 use datafusion::logical_expr::ScalarUDF;
 
-use super::coverage::{bits, true_runs};
-use super::lists::{fields, index, int, integers, is_sampled, item, list, list_of_structs, lists, mask};
+use super::lists::{
+    bits, fields, index, int, integers, is_sampled, item, list, list_of_structs, lists, mask, true_runs,
+};
+use super::masks::stretches_hold;
 use super::row_function::RowFunction;
+use super::weights::doubles;
 
 /// A run of neighbors that have a value other than 0.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -118,38 +117,13 @@ fn runs(values: &Float64Array, wanted: impl Fn(usize) -> bool) -> Vec<Run> {
 fn is_empty_outside(values: &ArrayRef, masks: [&Option<BooleanArray>; 2]) -> bool {
     masks.into_iter().flatten().all(|mask| {
         let bits = bits(mask);
-        if bits.len() != values.len() {
-            return false;
-        }
-        let mut end = 0;
-        let gaps = true_runs(&bits, 0..bits.len()).chain([(bits.len(), 0)]).map(|(start, length)| {
-            let gap = end..start;
-            end = start + length;
-            gap
-        });
-        match values.data_type() {
-            DataType::Float32 => zeros(values.as_primitive::<Float32Type>().values(), gaps),
-            DataType::Float64 => zeros(values.as_primitive::<Float64Type>().values(), gaps),
-            _ => false,
-        }
-    })
-}
-
-fn zeros<T: Copy + Into<f64>>(values: &[T], mut gaps: impl Iterator<Item = Range<usize>>) -> bool {
-    gaps.all(|gap| {
-        values.get(gap).is_some_and(|values| values.iter().fold(true, |all, value| all & ((*value).into() == 0.0)))
+        let runs: Vec<(usize, usize)> = true_runs(&bits, 0..bits.len()).collect();
+        bits.len() == values.len() && stretches_hold(values, &runs, |_| true, |value| value == 0.0)
     })
 }
 
 fn any(values: &Float64Array, wanted: impl Fn(usize) -> bool) -> bool {
     values.iter().enumerate().any(|(at, value)| value.is_some_and(|value| value != 0.0) && wanted(at))
-}
-
-fn doubles(items: Option<ArrayRef>) -> Result<Option<Float64Array>> {
-    match items {
-        Some(items) => Ok(Some(cast(&items, &DataType::Float64)?.as_primitive::<Float64Type>().clone())),
-        None => Ok(None),
-    }
 }
 
 /// Rows of runs as they are found.

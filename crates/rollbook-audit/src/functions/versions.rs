@@ -8,9 +8,9 @@ use datafusion::arrow::datatypes::{DataType, Int64Type};
 use datafusion::common::Result;
 use datafusion::logical_expr::ScalarUDF;
 
-use super::coverage::{bits, true_runs};
 use super::lists::{
-    any_struct, argument, fields, index, int, int_field, integers, item, list, list_of_structs, lists, mask, structs,
+    any_struct, argument, bits, fields, index, int, int_field, integers, item, list, list_of_structs, lists, mask,
+    structs, true_runs,
 };
 use super::row_function::RowFunction;
 

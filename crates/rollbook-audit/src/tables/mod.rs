@@ -21,6 +21,7 @@
 //! | `logprob_format`    | a call with logprobs, and the coarser format that their values show                       |
 //! | `unlikely_stretch`  | a stretch of a sampled output that chance does not give twice                             |
 //! | `row_prefix_suspect`, `far_parent`, `row_output_suspect`, `open_end` | what the tables below are made from      |
+//! | `policy_vocab`      | how many ids a policy of a run declares                                                   |
 //! | `id_suspect`, `row_id_suspect` | a call or row with an id outside of what is declared                          |
 //! | `far_prefix_breaks` | a call whose prompt leaves the context of a parent in another file                        |
 //! | `encoding_parts`    | an encoding, and which of its files the lake holds                                        |
@@ -96,6 +97,7 @@ const QUERIES: &[(&str, &str)] = queries![
     "call_tools",
     "logprob_format",
     "unlikely_stretch",
+    "policy_vocab",
     "id_suspect",
     "row_id_suspect",
 ];

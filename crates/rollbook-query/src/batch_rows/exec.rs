@@ -11,6 +11,8 @@ use datafusion::physical_plan::{
     ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, ReplaceChildrenOptions,
 };
 
+use crate::same_rows::same_rows;
+
 /// Runs its input in batches of so many rows, and gives them as they come.
 #[derive(Debug, Clone)]
 pub(crate) struct BatchRowsExec {
@@ -22,6 +24,10 @@ impl BatchRowsExec {
     /// Creates the operator.
     pub(crate) fn new(input: Arc<dyn ExecutionPlan>, rows: usize) -> Self {
         Self { input, rows }
+    }
+
+    fn over(&self, input: Arc<dyn ExecutionPlan>) -> Self {
+        Self::new(input, self.rows)
     }
 
     /// Rows of a batch below it.
@@ -56,31 +62,7 @@ impl ExecutionPlan for BatchRowsExec {
         vec![false]
     }
 
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
-
-    fn apply_expressions(
-        &self,
-        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn replace_children(
-        self: Arc<Self>,
-        mut children: Vec<Arc<dyn ExecutionPlan>>,
-        _options: ReplaceChildrenOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        match (children.pop(), children.is_empty()) {
-            (Some(input), true) => Ok(Arc::new(Self::new(input, self.rows))),
-            _ => internal_err!("BatchRowsExec has one input"),
-        }
-    }
-
-    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
-    }
+    same_rows!();
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let own = TaskContext::new(
@@ -94,20 +76,5 @@ impl ExecutionPlan for BatchRowsExec {
             context.runtime_env(),
         );
         self.input.execute(partition, Arc::new(own))
-    }
-
-    fn statistics_from_inputs(
-        &self,
-        input_stats: &[Arc<Statistics>],
-        _args: &datafusion::physical_plan::statistics::StatisticsArgs,
-    ) -> Result<Arc<Statistics>> {
-        match input_stats.first() {
-            Some(statistics) => Ok(Arc::clone(statistics)),
-            None => Ok(Arc::new(Statistics::new_unknown(&self.schema()))),
-        }
-    }
-
-    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<datafusion::physical_plan::statistics::ChildStats> {
-        vec![datafusion::physical_plan::statistics::ChildStats::At(partition)]
     }
 }

@@ -27,7 +27,7 @@ use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceCh
 
 pub(crate) use exec::BatchRowsExec;
 
-use crate::provider::rebuilds_requests;
+use crate::provider::DecodeExec;
 
 /// Lets every operator run in batches that suit the rows it gives.
 #[derive(Debug)]
@@ -89,5 +89,6 @@ fn is_long(schema: &Schema, texts: bool) -> bool {
 }
 
 fn has_requests(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    rebuilds_requests(plan) || plan.children().into_iter().any(has_requests)
+    plan.downcast_ref::<DecodeExec>().is_some_and(DecodeExec::rebuilds_requests)
+        || plan.children().into_iter().any(has_requests)
 }

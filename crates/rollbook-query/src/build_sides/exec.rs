@@ -15,6 +15,8 @@ use datafusion::physical_plan::{
 };
 use futures::{StreamExt, TryStreamExt, stream};
 
+use crate::same_rows::same_rows;
+
 /// Buffers may be this many times what a slice needs of them.
 const SLACK: usize = 4;
 /// Below this nothing is worth a copy.
@@ -43,6 +45,10 @@ impl CompactExec {
             given.boundedness,
         );
         Self { input, tells_order, properties: Arc::new(properties) }
+    }
+
+    fn over(&self, input: Arc<dyn ExecutionPlan>) -> Self {
+        Self::new(input, self.tells_order)
     }
 
     /// Whether the order of its rows is known above.
@@ -101,31 +107,7 @@ impl ExecutionPlan for CompactExec {
         vec![false]
     }
 
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
-
-    fn apply_expressions(
-        &self,
-        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn replace_children(
-        self: Arc<Self>,
-        mut children: Vec<Arc<dyn ExecutionPlan>>,
-        _options: ReplaceChildrenOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        match (children.pop(), children.is_empty()) {
-            (Some(input), true) => Ok(Arc::new(Self::new(input, self.tells_order))),
-            _ => internal_err!("CompactExec has one input"),
-        }
-    }
-
-    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
-    }
+    same_rows!();
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let rows = context.session_config().batch_size();
@@ -133,21 +115,6 @@ impl ExecutionPlan for CompactExec {
         let batches =
             input.map(move |batch| Ok::<_, DataFusionError>(stream::iter(pieces(batch?, rows)))).try_flatten();
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), batches)))
-    }
-
-    fn statistics_from_inputs(
-        &self,
-        input_stats: &[Arc<Statistics>],
-        _args: &datafusion::physical_plan::statistics::StatisticsArgs,
-    ) -> Result<Arc<Statistics>> {
-        match input_stats.first() {
-            Some(statistics) => Ok(Arc::clone(statistics)),
-            None => Ok(Arc::new(Statistics::new_unknown(&self.schema()))),
-        }
-    }
-
-    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<datafusion::physical_plan::statistics::ChildStats> {
-        vec![datafusion::physical_plan::statistics::ChildStats::At(partition)]
     }
 }
 

@@ -102,7 +102,7 @@ impl DecodeExec {
     }
 
     /// Whether it rebuilds requests.
-    pub(super) fn rebuilds_requests(&self) -> bool {
+    pub(crate) fn rebuilds_requests(&self) -> bool {
         self.wants(REQUEST)
     }
 

@@ -18,10 +18,7 @@ mod table;
 mod tests;
 mod within;
 
-use std::sync::Arc;
-
 use datafusion::execution::object_store::ObjectStoreUrl;
-use datafusion::physical_plan::ExecutionPlan;
 use rollbook_lake::Lake;
 
 pub(crate) use deal::{footer_of, row_group_pieces};
@@ -31,11 +28,6 @@ pub use decode::DecodeExec;
 pub use table::LakeTable;
 
 use crate::error::Result;
-
-/// Whether an operator rebuilds requests.
-pub(crate) fn rebuilds_requests(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    plan.downcast_ref::<DecodeExec>().is_some_and(DecodeExec::rebuilds_requests)
-}
 
 /// The URL under which a lake's store is registered.
 ///

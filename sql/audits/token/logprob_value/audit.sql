@@ -23,34 +23,29 @@ WITH faults AS (
     WHERE output_logprobs IS NOT NULL AND output_len IS NOT NULL
 ),
 -- What trained with a row's own logprobs. Nulls are left to the checks of calls where the row says of which call its tokens are.
+row_run AS (
+    SELECT
+        run_id, step, group_id, rollout_id, build_id, epoch, micro_batch, rank, row_index, true AS is_traced,
+        unnest(trained_advantages(segments, row_mask(action_mask, mask_convention), logprobs)) AS run
+    FROM samples
+    WHERE segments IS NOT NULL AND NOT coalesce(is_pad, false) AND has_odd_logprob(logprobs)
+    UNION ALL
+    SELECT
+        run_id, step, group_id, rollout_id, build_id, epoch, micro_batch, rank, row_index, false,
+        unnest(trained_advantages(
+            [named_struct('start', 0, 'length', cardinality(logprobs), 'trained', true)], row_mask(action_mask, mask_convention), logprobs
+        ))
+    FROM samples
+    WHERE logprobs IS NOT NULL AND segments IS NULL AND action_mask IS NOT NULL AND NOT coalesce(is_pad, false)
+),
 row_fault AS (
     SELECT
         run_id, step, group_id, coalesce(run['rollout_id'], rollout_id) AS trained_rollout_id, run['call_id'] AS call_id, build_id,
-        epoch, micro_batch, rank, row_index, true AS is_traced, run['start'] AS start, run['row_start'] AS row_start,
+        epoch, micro_batch, rank, row_index, is_traced, run['start'] AS start, run['row_start'] AS row_start,
         unnest(logprob_faults(run['length'], NULL, coalesce(run['advantages'], array_repeat(run['advantage'], run['length'])))) AS fault
-    FROM (
-        SELECT
-            run_id, step, group_id, rollout_id, build_id, epoch, micro_batch, rank, row_index,
-            unnest(trained_advantages(segments, row_mask(action_mask, mask_convention), logprobs)) AS run
-        FROM samples
-        WHERE segments IS NOT NULL AND NOT coalesce(is_pad, false) AND has_odd_logprob(logprobs)
-    )
+    FROM row_run
     -- A token that its segment calls context has no logprob to be kept: that it trains is token/mask's.
-    WHERE run['start'] IS NOT NULL
-    UNION ALL
-    SELECT
-        run_id, step, group_id, coalesce(run['rollout_id'], rollout_id), run['call_id'], build_id,
-        epoch, micro_batch, rank, row_index, false, run['start'], run['row_start'],
-        unnest(logprob_faults(run['length'], NULL, coalesce(run['advantages'], array_repeat(run['advantage'], run['length']))))
-    FROM (
-        SELECT
-            run_id, step, group_id, rollout_id, build_id, epoch, micro_batch, rank, row_index,
-            unnest(trained_advantages(
-                [named_struct('start', 0, 'length', cardinality(logprobs), 'trained', true)], row_mask(action_mask, mask_convention), logprobs
-            )) AS run
-        FROM samples
-        WHERE logprobs IS NOT NULL AND segments IS NULL AND action_mask IS NOT NULL AND NOT coalesce(is_pad, false)
-    )
+    WHERE NOT is_traced OR run['start'] IS NOT NULL
 ),
 -- A row that only repeats its call's faults is not told again.
 own_fault AS (
@@ -78,29 +73,23 @@ own_fault AS (
     WHERE copy = 1 AND told < length
 ),
 -- What the trainer and the reference model gave trained tokens: a ratio or a KL of it is no number. Not computed is not wrong.
+computed AS (
+    SELECT run_id, step, group_id, rollout_id, build_id, epoch, micro_batch, rank, row_index, 'reference_logprobs' AS field,
+        unnest(trained_advantages(segments, row_mask(action_mask, mask_convention), reference_logprobs)) AS run
+    FROM samples
+    WHERE segments IS NOT NULL AND NOT coalesce(is_pad, false) AND has_odd_logprob(reference_logprobs)
+    UNION ALL
+    SELECT run_id, step, group_id, rollout_id, build_id, epoch, micro_batch, rank, row_index, 'trainer_logprobs',
+        unnest(trained_advantages(segments, row_mask(action_mask, mask_convention), trainer_logprobs))
+    FROM samples
+    WHERE segments IS NOT NULL AND NOT coalesce(is_pad, false) AND has_odd_logprob(trainer_logprobs)
+),
 computed_fault AS (
     SELECT
         run_id, step, group_id, coalesce(run['rollout_id'], rollout_id) AS trained_rollout_id, run['call_id'] AS call_id, build_id,
-        epoch, micro_batch, rank, row_index, 'reference_logprobs' AS field, run['row_start'] AS row_start,
+        epoch, micro_batch, rank, row_index, field, run['row_start'] AS row_start,
         unnest(logprob_faults(run['length'], NULL, coalesce(run['advantages'], array_repeat(run['advantage'], run['length'])))) AS fault
-    FROM (
-        SELECT run_id, step, group_id, rollout_id, build_id, epoch, micro_batch, rank, row_index,
-            unnest(trained_advantages(segments, row_mask(action_mask, mask_convention), reference_logprobs)) AS run
-        FROM samples
-        WHERE segments IS NOT NULL AND NOT coalesce(is_pad, false) AND has_odd_logprob(reference_logprobs)
-    )
-    WHERE run['start'] IS NOT NULL
-    UNION ALL
-    SELECT
-        run_id, step, group_id, coalesce(run['rollout_id'], rollout_id), run['call_id'], build_id,
-        epoch, micro_batch, rank, row_index, 'trainer_logprobs', run['row_start'],
-        unnest(logprob_faults(run['length'], NULL, coalesce(run['advantages'], array_repeat(run['advantage'], run['length']))))
-    FROM (
-        SELECT run_id, step, group_id, rollout_id, build_id, epoch, micro_batch, rank, row_index,
-            unnest(trained_advantages(segments, row_mask(action_mask, mask_convention), trainer_logprobs)) AS run
-        FROM samples
-        WHERE segments IS NOT NULL AND NOT coalesce(is_pad, false) AND has_odd_logprob(trainer_logprobs)
-    )
+    FROM computed
     WHERE run['start'] IS NOT NULL
 ),
 -- The likeliest tokens' logprobs of each place, or those of the whole vocabulary.
@@ -118,10 +107,7 @@ listed AS (
         ON call.run_id = payload.run_id AND call.call_id = payload.call_id
         AND (payload.rollout_id IS NULL OR call.rollout_id = payload.rollout_id)
     LEFT JOIN (SELECT run_id, min(vocab_size) AS vocab_size FROM runs GROUP BY run_id) AS run ON run.run_id = payload.run_id
-    LEFT JOIN (
-        SELECT run_id, coalesce(policy_id, 'policy') AS policy_id, min(vocab_size) AS vocab_size FROM policies
-        WHERE vocab_size IS NOT NULL GROUP BY run_id, coalesce(policy_id, 'policy')
-    ) AS policy ON policy.run_id = call.run_id AND policy.policy_id = coalesce(call.policy_id, 'policy')
+    LEFT JOIN policy_vocab AS policy ON policy.run_id = call.run_id AND policy.policy_id = coalesce(call.policy_id, 'policy')
 )
 SELECT
     run_id, step, group_id, rollout_id, call_id,
