@@ -32,8 +32,12 @@ pub(super) async fn open(folder: &Path) -> Done<Session> {
 
 /// The same at a snapshot.
 pub(super) async fn open_at(folder: &Path, at: Option<u64>) -> Done<Session> {
-    let lake = lake_at(folder).await?;
-    let session = Session::open(&lake, at, SessionOptions { threads: 2, ..SessionOptions::default() }).await?;
+    session(&lake_at(folder).await?, at).await
+}
+
+/// The same over a lake that is open.
+pub(super) async fn session(lake: &Lake, at: Option<u64>) -> Done<Session> {
+    let session = Session::open(lake, at, SessionOptions { threads: 2, ..SessionOptions::default() }).await?;
     rollbook_audit::register(&session)?;
     Ok(session)
 }

@@ -294,7 +294,8 @@ async fn export_rows(data: &Path) -> Result<(), Box<dyn Error>> {
 
 async fn lookup(data: &Path) -> Result<(), Box<dyn Error>> {
     let clock = Clock::start();
-    let session = open(&data.join("lake")).await?;
+    let lake = lake_at(&data.join("lake")).await?;
+    let session = phases::session(&lake, None).await?;
     let wanted = session.collect("SELECT rollout_id FROM rollouts ORDER BY rollout_id LIMIT 1").await?;
     let id = array_value_to_string(wanted.first().ok_or("the lake has no rollout")?.column(0), 0)?;
     let sql = format!(
@@ -303,5 +304,7 @@ async fn lookup(data: &Path) -> Result<(), Box<dyn Error>> {
     let rows = session.collect(&sql).await?;
     let tokens: usize = rows.iter().map(|batch| batch.column(1).as_list::<i32>().values().len()).sum();
     let calls: usize = rows.iter().map(RecordBatch::num_rows).sum();
-    clock.stop(json!([calls, tokens]), None, Value::Null)
+    // As a store over HTTP would be asked, from the opening of the lake on.
+    let requests = json!({ "requests": lake.requests().total(), "bytes read": lake.bytes_read() });
+    clock.stop(json!([calls, tokens]), None, requests)
 }

@@ -16,7 +16,7 @@ use crate::file::order::sort_columns;
 const ZSTD_LEVEL: i32 = 3;
 const DATA_PAGE_BYTES: usize = 1 << 20;
 /// Lists of tokens and their numbers are nearly all bytes of a lake, and worth a higher level (docs/decisions/0070).
-const LISTS_ZSTD_LEVEL: i32 = 9;
+const LISTS_ZSTD_LEVEL: i32 = 11;
 /// Tokens repeat over long stretches, which only large pages hold.
 const LISTS_PAGE_BYTES: usize = 8 << 20;
 /// Keys that a lookup prunes pages by.

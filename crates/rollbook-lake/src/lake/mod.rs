@@ -86,6 +86,11 @@ impl Lake {
         self.inner.store.counts()
     }
 
+    /// Returns the bytes of the store that were asked for through this lake so far.
+    pub fn bytes_read(&self) -> u64 {
+        self.inner.store.bytes_read()
+    }
+
     /// Reads the newest snapshot.
     pub async fn snapshot(&self) -> Result<Snapshot> {
         let known = self.newest();

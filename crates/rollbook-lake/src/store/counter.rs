@@ -12,7 +12,7 @@ use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{
     CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions,
-    PutOptions, PutPayload, PutResult, RenameOptions, Result,
+    OBJECT_STORE_COALESCE_DEFAULT, PutOptions, PutPayload, PutResult, RenameOptions, Result,
 };
 
 /// Requests made, by verb. A listing counts once however many pages it has; a multipart upload counts once.
@@ -56,6 +56,7 @@ struct Counters {
     list: AtomicU64,
     head: AtomicU64,
     delete: AtomicU64,
+    read: AtomicU64,
 }
 
 /// Wraps a store rooted at the lake and counts.
@@ -79,6 +80,27 @@ impl CountingStore {
             delete: read(&self.counters.delete),
         }
     }
+
+    /// Returns the bytes that were asked for, of objects as they lie in the store.
+    pub(crate) fn bytes_read(&self) -> u64 {
+        self.counters.read.load(Ordering::Relaxed)
+    }
+}
+
+/// How many requests a store over HTTP makes of ranges: it reads small gaps along.
+fn requests_of(ranges: &[Range<u64>]) -> u64 {
+    let mut sorted: Vec<&Range<u64>> = ranges.iter().collect();
+    sorted.sort_by_key(|range| range.start);
+    let mut requests = 0;
+    let mut end = None;
+    for range in sorted {
+        match end {
+            Some(last) if range.start.saturating_sub(last) <= OBJECT_STORE_COALESCE_DEFAULT => {}
+            _ => requests += 1,
+        }
+        end = Some(end.unwrap_or_default().max(range.end));
+    }
+    requests
 }
 
 fn count(counter: &AtomicU64) {
@@ -115,12 +137,19 @@ impl ObjectStore for CountingStore {
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        count(if options.head { &self.counters.head } else { &self.counters.get });
-        self.inner.get_opts(location, options).await
+        let head = options.head;
+        count(if head { &self.counters.head } else { &self.counters.get });
+        let result = self.inner.get_opts(location, options).await?;
+        if !head {
+            self.counters.read.fetch_add(result.range.end - result.range.start, Ordering::Relaxed);
+        }
+        Ok(result)
     }
 
     async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-        count(&self.counters.get);
+        self.counters.get.fetch_add(requests_of(ranges), Ordering::Relaxed);
+        let bytes: u64 = ranges.iter().map(|range| range.end.saturating_sub(range.start)).sum();
+        self.counters.read.fetch_add(bytes, Ordering::Relaxed);
         self.inner.get_ranges(location, ranges).await
     }
 
@@ -152,5 +181,21 @@ impl ObjectStore for CountingStore {
     async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {
         count(&self.counters.put);
         self.inner.rename_opts(from, to, options).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_with_small_gaps_are_one_request() {
+        let mib = 1 << 20;
+        assert_eq!(requests_of(&[]), 0);
+        // The gap between the first two is 1 MiB, which is read along; the one before the last is a byte more.
+        assert_eq!(requests_of(&[mib + 10..mib + 20, 0..10]), 1);
+        assert_eq!(requests_of(&[0..10, mib + 10..mib + 20, 2 * mib + 21..2 * mib + 30]), 2);
+        // A range that holds the next one ends after it.
+        assert_eq!(requests_of(&[0..3 * mib, 5..10, 3 * mib + 1..3 * mib + 2]), 1);
     }
 }
