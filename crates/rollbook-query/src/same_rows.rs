@@ -1,9 +1,8 @@
-//! What operators have in common that give the rows of their one input.
+//! What operators of one input have in common.
 
-/// The methods of an operator that has an `input`, no expression, as many rows as it takes in, and a method `over` that makes the same
-/// operator over another input.
-macro_rules! same_rows {
-    () => {
+/// The methods of an operator that has an `input` and no expression; `$over` makes the same operator over another input.
+macro_rules! one_input {
+    ($over:expr) => {
         fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
             vec![&self.input]
         }
@@ -20,8 +19,9 @@ macro_rules! same_rows {
             mut children: Vec<Arc<dyn ExecutionPlan>>,
             _options: ReplaceChildrenOptions,
         ) -> Result<Arc<dyn ExecutionPlan>> {
+            let over: fn(&Self, Arc<dyn ExecutionPlan>) -> Result<Self> = $over;
             match (children.pop(), children.is_empty()) {
-                (Some(input), true) => Ok(Arc::new(self.over(input))),
+                (Some(input), true) => Ok(Arc::new(over(&self, input)?)),
                 _ => internal_err!("{} has one input", self.name()),
             }
         }
@@ -29,6 +29,13 @@ macro_rules! same_rows {
         fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
             self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
         }
+    };
+}
+
+/// The same for an operator that gives as many rows as it takes in, and has a method `over`.
+macro_rules! same_rows {
+    () => {
+        $crate::same_rows::one_input!(|own, input| Ok(own.over(input)));
 
         fn statistics_from_inputs(
             &self,
@@ -50,4 +57,4 @@ macro_rules! same_rows {
     };
 }
 
-pub(crate) use same_rows;
+pub(crate) use {one_input, same_rows};

@@ -21,6 +21,7 @@ use futures::{Stream, StreamExt};
 
 use super::SCHEMA;
 use super::chunk::{Chunk, next_chunk, token_counts};
+use crate::same_rows::one_input;
 
 /// Gives a row for each output token of its input's calls.
 #[derive(Debug, Clone)]
@@ -78,32 +79,7 @@ impl ExecutionPlan for TokensExec {
         &self.properties
     }
 
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
-
-    fn apply_expressions(
-        &self,
-        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn replace_children(
-        self: Arc<Self>,
-        mut children: Vec<Arc<dyn ExecutionPlan>>,
-        _options: ReplaceChildrenOptions,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        if let (Some(input), true) = (children.pop(), children.is_empty()) {
-            Ok(Arc::new(Self::try_new(input, &self.columns)?))
-        } else {
-            internal_err!("TokensExec has one input")
-        }
-    }
-
-    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        self.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
-    }
+    one_input!(|own, input| Self::try_new(input, &own.columns));
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let rows = context.session_config().batch_size();
