@@ -13,6 +13,9 @@ use rollbook_testing::generate::{Generator, Options, Size};
 
 use crate::yardstick::{Measured, megabytes, own_task, short};
 
+/// The part that makes the lake.
+const IMPORT: &str = "import";
+
 /// Run the main job over a generated run, and print what each part cost
 #[derive(Debug, Args)]
 pub(crate) struct Job {
@@ -34,20 +37,26 @@ pub(crate) struct Job {
     /// Format of what is imported: jsonl, parquet or arrow
     #[arg(long, default_value = "arrow")]
     format: Format,
+    /// Which parts to run; without import, over the lake that is there
+    #[arg(long, value_delimiter = ',', default_value = "import,derive,build,checks,columns,export")]
+    parts: Vec<String>,
 }
 
 impl Job {
     #[expect(clippy::print_stdout, reason = "a benchmark prints its table")]
     pub(crate) fn run(self) -> Result<(), Box<dyn Error>> {
-        if self.data.join("lake").exists() {
+        let imports = self.parts.iter().any(|part| part == IMPORT);
+        if imports && self.data.join("lake").exists() {
             return Err(format!("{} holds a lake: give another folder", self.data.display()).into());
         }
         let mut options = Options::of(self.size);
         options.groups = self.groups.unwrap_or(options.groups);
         options.turns = self.turns.unwrap_or(options.turns);
         println!("| part | seconds | CPU s | peak MB | MB |\n|---|---|---|---|---|");
-        self.import(&options)?;
-        for part in ["derive", "build", "checks", "columns", "export"] {
+        if imports {
+            self.import(&options)?;
+        }
+        for part in self.parts.iter().filter(|&part| part != IMPORT) {
             print(part, &own_task(part, &self.data)?);
         }
         Ok(())

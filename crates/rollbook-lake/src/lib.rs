@@ -20,6 +20,7 @@ mod error;
 mod file;
 mod gather;
 mod lake;
+pub mod lists;
 mod snapshot;
 mod store;
 

@@ -18,6 +18,7 @@ mod external_sort;
 mod fixture;
 mod grouped;
 pub mod ingest;
+mod lists;
 mod provider;
 pub mod quarantine;
 pub mod recipe;

@@ -107,10 +107,27 @@ pub struct AlikeLists<'a> {
     states: Vec<[u8; 32]>,
 }
 
+/// A list and its digest's states, for lists that come later.
+#[derive(Debug, Default)]
+pub struct KeptList {
+    tokens: Vec<i32>,
+    states: Vec<[u8; 32]>,
+}
+
 impl<'a> AlikeLists<'a> {
     /// Starts without a list.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Starts behind a list that was kept.
+    pub fn after(kept: &'a KeptList) -> Self {
+        Self { last: &kept.tokens, states: kept.states.clone() }
+    }
+
+    /// Keeps the last list, if it has more than `blocks` blocks.
+    pub fn keep(self, blocks: usize) -> Option<KeptList> {
+        (self.states.len() > blocks).then(|| KeptList { tokens: self.last.to_vec(), states: self.states })
     }
 
     /// Returns the digest of the next list.
@@ -174,6 +191,24 @@ mod tests {
         for list in &lists {
             assert_eq!(alike.digest(list), token_digest(list), "{} ids", list.len());
         }
+    }
+
+    #[test]
+    fn lists_after_a_kept_one_have_the_digests_they_have_alone() {
+        let first = counted(1_000);
+        let mut alike = AlikeLists::new();
+        alike.digest(&first);
+        let kept = alike.keep(2).unwrap();
+        let mut other = counted(1_000);
+        other[0] = 7;
+        for list in [counted(1_300), counted(512), other, counted(3), counted(0)] {
+            let mut alike = AlikeLists::after(&kept);
+            assert_eq!(alike.digest(&list), token_digest(&list), "{} ids", list.len());
+        }
+        let mut alike = AlikeLists::after(&kept);
+        let short = counted(600);
+        alike.digest(&short);
+        assert!(alike.keep(2).is_none(), "two whole blocks are no more than two");
     }
 
     proptest! {

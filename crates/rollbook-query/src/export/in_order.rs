@@ -28,7 +28,7 @@ use crate::provider::{footer_of, row_group_pieces};
 const AHEAD: usize = 4;
 
 /// Operators that treat each row by itself, and so may stand above parts of a scan.
-const ROW_BY_ROW: [&str; 4] = ["ProjectionExec", "FilterExec", "CooperativeExec", "CoalesceBatchesExec"];
+const ROW_BY_ROW: [&str; 5] = ["ProjectionExec", "FilterExec", "CooperativeExec", "CoalesceBatchesExec", "ListsExec"];
 
 /// Gives a plan that reads files one after the other a partition for each row group; any other plan stays as it is.
 pub(super) async fn by_row_groups(

@@ -18,6 +18,7 @@ use super::decode::DecodeExec;
 use crate::batch_rows::BatchRowsExec;
 use crate::build_sides::CompactExec;
 use crate::grouped::GroupedWindowExec;
+use crate::lists::ListsExec;
 use crate::views::TokensExec;
 
 /// Writes and reads Rollbook's own operators inside `DataFusion`'s plans.
@@ -41,6 +42,7 @@ enum Node {
     BatchRows {
         rows: usize,
     },
+    Lists,
     /// `DataFusion`'s window operator with the same windows, over nothing, as it is written.
     Grouped {
         windows: Vec<u8>,
@@ -68,6 +70,7 @@ impl PhysicalExtensionCodec for PlanCodec {
             Node::Tokens { columns } => Arc::new(TokensExec::try_new(input, &columns)?),
             Node::Compact { tells_order } => Arc::new(CompactExec::new(input, tells_order)),
             Node::BatchRows { rows } => Arc::new(BatchRowsExec::new(input, rows)),
+            Node::Lists => Arc::new(ListsExec::new(input)),
             Node::Grouped { windows, kept } => {
                 let plan = physical_plan_from_bytes_with_extension_codec(&windows, ctx, self)?;
                 let windows = plan.downcast_ref::<WindowAggExec>().map(|window| window.window_expr().to_vec());
@@ -94,6 +97,8 @@ impl PhysicalExtensionCodec for PlanCodec {
             Node::Compact { tells_order: compact.tells_order() }
         } else if let Some(batches) = any.downcast_ref::<BatchRowsExec>() {
             Node::BatchRows { rows: batches.rows() }
+        } else if any.is::<ListsExec>() {
+            Node::Lists
         } else if let Some(grouped) = any.downcast_ref::<GroupedWindowExec>() {
             let Some(input) = grouped.children().first().map(|input| input.schema()) else {
                 return internal_err!("a GroupedWindowExec without input");

@@ -27,6 +27,8 @@ pub use codec::PlanCodec;
 pub use decode::DecodeExec;
 pub use table::LakeTable;
 
+pub(crate) use table::FILE;
+
 use crate::error::Result;
 
 /// The URL under which a lake's store is registered.

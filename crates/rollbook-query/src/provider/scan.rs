@@ -24,7 +24,7 @@ use rollbook_lake::{DataFile, holds_whole_rollouts, sort_columns};
 
 use super::deal::{Piece, deal, footer_of, is_worth_cutting, row_group_pieces};
 use super::decode::{DecodeExec, stored_columns};
-use super::table::{ENTRY, LakeTable};
+use super::table::{ENTRY, FILE, LakeTable};
 
 /// Filters on these keep or drop whole rollouts, so that bases stay beside the rows that need them.
 const ROLLOUT_KEYS: [&str; 4] = ["run_id", "step", "group_id", "rollout_id"];
@@ -47,7 +47,7 @@ impl Scan<'_> {
         if self.files.is_empty() {
             return Ok(Arc::new(EmptyExec::new(self.output()?)));
         }
-        let files: Vec<PartitionedFile> = self.files.iter().map(|file| self.file(file)).collect();
+        let files: Vec<PartitionedFile> = (0..self.files.len()).filter_map(|index| self.file(index)).collect();
         let groups = FileGroup::new(files).split_files(state.config().target_partitions());
         let mut builder =
             self.builder(self.source(state)?, &self.columns)?.with_file_groups(groups).with_limit(self.limit);
@@ -97,11 +97,9 @@ impl Scan<'_> {
 
     fn source(&self, state: &dyn Session) -> Result<Source> {
         let physical = self.table.definition().physical();
-        let mut schema = TableSchema::builder(physical);
-        if self.table.has_entry() {
-            schema = schema.with_table_partition_cols(vec![Arc::new(Field::new(ENTRY, DataType::Int64, false))]);
-        }
-        let schema = schema.build();
+        let of_file = self.table.has_entry().then_some(ENTRY).into_iter().chain([FILE]);
+        let of_file = of_file.map(|name| Arc::new(Field::new(name, DataType::Int64, false)));
+        let schema = TableSchema::builder(physical).with_table_partition_cols(of_file.collect::<Vec<_>>()).build();
         let runtime = state.runtime_env();
         let store = runtime.object_store(self.table.store())?;
         let cache = runtime.cache_manager.get_file_metadata_cache();
@@ -132,13 +130,13 @@ impl Scan<'_> {
             .with_projection_indices(Some(indices))
     }
 
-    fn file(&self, file: &DataFile) -> PartitionedFile {
-        let mut part = PartitionedFile::new(file.path.clone(), file.size);
-        if self.table.has_entry() {
-            let entry = i64::try_from(file.snapshot).unwrap_or(i64::MAX);
-            part = part.with_partition_values(vec![ScalarValue::Int64(Some(entry))]);
-        }
-        part
+    fn file(&self, index: usize) -> Option<PartitionedFile> {
+        let file = self.files.get(index)?;
+        let entry = self.table.has_entry().then_some(i64::try_from(file.snapshot).unwrap_or(i64::MAX));
+        let number = i64::try_from(index).ok();
+        let of_file = entry.into_iter().chain(number).map(|value| ScalarValue::Int64(Some(value)));
+        let part = PartitionedFile::new(file.path.clone(), file.size);
+        Some(part.with_partition_values(of_file.collect()))
     }
 
     /// Deals the files out to partitions: whole, or by row groups where one file holds much of all there is and its
@@ -147,8 +145,10 @@ impl Scan<'_> {
         let sizes: Vec<u64> = self.files.iter().map(|file| file.size).collect();
         let mut pieces = Vec::with_capacity(sizes.len());
         for (index, file) in self.files.iter().enumerate() {
-            if is_worth_cutting(file.size, sizes.iter().sum(), partitions) {
-                let footer = footer_of(&source.source, self.file(file), state.config_options()).await?;
+            if is_worth_cutting(file.size, sizes.iter().sum(), partitions)
+                && let Some(part) = self.file(index)
+            {
+                let footer = footer_of(&source.source, part, state.config_options()).await?;
                 pieces.extend(if holds_whole_rollouts(&footer) {
                     row_group_pieces(index, file.size, &footer)
                 } else {
@@ -159,7 +159,7 @@ impl Scan<'_> {
             }
         }
         let group = |pieces: Vec<Piece>| {
-            pieces.into_iter().filter_map(|piece| Some(piece.of(self.file(self.files.get(piece.file)?)))).collect()
+            pieces.into_iter().filter_map(|piece| Some(piece.of(self.file(piece.file)?))).collect()
         };
         Ok(deal(pieces, partitions).into_iter().map(|pieces| FileGroup::new(group(pieces))).collect())
     }

@@ -21,6 +21,9 @@ use super::within;
 /// Hidden column: the snapshot entry that brought a row in. Views order by it; it is in no schema that users see.
 pub(crate) const ENTRY: &str = "_entry";
 
+/// Hidden column of every scan: the number of a row's file among those of the scan. In no schema that users see.
+pub(crate) const FILE: &str = "_file";
+
 /// Columns that are rebuilt on reading, at a price.
 pub(super) const PROMPT: &str = "prompt_token_ids";
 pub(super) const REQUEST: &str = "request";

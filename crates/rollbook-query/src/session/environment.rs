@@ -20,6 +20,7 @@ use crate::build_sides::{CompactBuildSides, CompactSortInputs};
 use crate::encodings::LakeEncodings;
 use crate::error::Result;
 use crate::grouped::GroupWindowsAtOnce;
+use crate::lists::ReadLists;
 use crate::provider;
 
 /// Table functions that read nothing from outside.
@@ -64,7 +65,8 @@ pub(super) fn context(lake: &Lake, options: &SessionOptions, encodings: &Arc<Lak
 }
 
 /// The rules of the physical plan: first the one whose operator needs another distribution, and no order; and once it is settled
-/// which side a join holds, before anything is sorted, the one that looks at those sides; the one that looks at sorts comes last.
+/// which side a join holds, before anything is sorted, the one that looks at those sides; the ones that look at sorts and at settled
+/// scans come last.
 fn rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let mut rules: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> = vec![Arc::new(GroupWindowsAtOnce)];
     for rule in PhysicalOptimizer::new().rules {
@@ -75,6 +77,7 @@ fn rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
         }
     }
     rules.push(Arc::new(CompactSortInputs));
+    rules.push(Arc::new(ReadLists));
     rules
 }
 

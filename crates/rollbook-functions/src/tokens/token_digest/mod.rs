@@ -1,15 +1,16 @@
 //! `token_digest(tokens)`: the public digest of a list of tokens.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use arrow::array::StringArray;
 use arrow::datatypes::DataType;
-use datafusion_common::Result;
 use datafusion_common::utils::take_function_args;
+use datafusion_common::{DataFusionError, Result};
 use datafusion_expr::{
     ColumnarValue, Documentation, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
-use rollbook_schema::digest::AlikeLists;
+use rollbook_schema::digest::{AlikeLists, KeptList};
 
 use super::lists::{TokenLists, result, rows, token_list_type};
 use crate::argument::check_count;
@@ -33,6 +34,14 @@ The empty list has the digest of 32 zero bytes.\n\
     source: None,
     slt: include_str!("token_digest.slt"),
 };
+
+/// Blocks from which on a list is worth keeping: more than outputs have, which would else take the place of prompts.
+const LONG_BLOCKS: usize = 16;
+
+thread_local! {
+    /// The last long list of a batch. The next batch begins with a prompt that goes on from it; what does not is told by comparing.
+    static LAST_LONG: RefCell<KeptList> = RefCell::default();
+}
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct TokenDigest {
@@ -72,10 +81,17 @@ impl ScalarUDFImpl for TokenDigest {
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let [tokens] = take_function_args(self.name(), &args.args)?;
         let lists = TokenLists::of(tokens)?;
-        let mut alike = AlikeLists::new();
         let rows = 0..rows(args.number_rows, &args.args);
-        let digests = rows.map(|row| Ok(lists.row(row)?.map(|tokens| alike.digest(tokens))));
-        let digests = digests.collect::<Result<StringArray>>()?;
+        let digests = LAST_LONG.with_borrow_mut(|last| {
+            let mut alike = AlikeLists::after(last);
+            let digests = rows.map(|row| Ok(lists.row(row)?.map(|tokens| alike.digest(tokens))));
+            let digests = digests.collect::<Result<StringArray>>()?;
+            let long = alike.keep(LONG_BLOCKS);
+            if let Some(long) = long {
+                *last = long;
+            }
+            Ok::<_, DataFusionError>(digests)
+        })?;
         result(Arc::new(digests), &args.args)
     }
 

@@ -1,0 +1,303 @@
+//! Lists of the rows that a scan gives.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use datafusion::arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, RecordBatchOptions};
+use datafusion::arrow::datatypes::{DataType, Field, Int64Type, SchemaRef};
+use datafusion::common::{DataFusionError, Result, ScalarValue, exec_err, internal_err};
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::parquet::ParquetFileReaderFactory;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::{StreamExt, TryStreamExt};
+use parquet::arrow::async_reader::AsyncFileReader;
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
+use parquet::file::page_index::offset_index::PageLocation;
+use rollbook_lake::lists::{ListChunk, Lists};
+
+/// Where a column comes from.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Part {
+    /// From the scan, at this place.
+    Column(usize),
+    /// From the file; it is the next list.
+    List,
+}
+
+/// The files of a scan, by the numbers that its rows carry.
+pub(super) struct Files {
+    files: HashMap<i64, PartitionedFile>,
+    factory: Arc<dyn ParquetFileReaderFactory>,
+    /// The lists that are read.
+    lists: Vec<Arc<Field>>,
+    /// Whether the scan gives all rows.
+    reads_all: bool,
+}
+
+impl fmt::Debug for Files {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Files").field("files", &self.files.len()).finish_non_exhaustive()
+    }
+}
+
+impl Files {
+    /// Reads the numbers; `None` where a file has none.
+    pub(super) fn new<'a>(
+        files: impl Iterator<Item = &'a PartitionedFile>,
+        place: usize,
+        factory: Arc<dyn ParquetFileReaderFactory>,
+        lists: Vec<Arc<Field>>,
+        reads_all: bool,
+    ) -> Option<Self> {
+        let numbered = files.map(|file| match file.partition_values.get(place) {
+            Some(ScalarValue::Int64(Some(number))) => Some((*number, file.clone())),
+            _ => None,
+        });
+        Some(Self { files: numbered.collect::<Option<_>>()?, factory, lists, reads_all })
+    }
+}
+
+impl Files {
+    /// Names of the lists.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.lists.iter().map(|field| field.name().as_str())
+    }
+}
+
+/// Bytes of one column, and the row of its row group up to which they reach.
+struct Span {
+    leaf: usize,
+    bytes: Range<u64>,
+    end: i64,
+}
+
+impl Span {
+    fn whole(leaf: usize, group: &RowGroupMetaData) -> Self {
+        let (start, length) = group.column(leaf).byte_range();
+        Self { leaf, bytes: start..start + length, end: group.num_rows() }
+    }
+
+    /// The pages that hold these rows; none where they do not say so.
+    fn of_pages(leaf: usize, pages: &[PageLocation], rows: &Range<i64>, group: &RowGroupMetaData) -> Option<Self> {
+        let begin = pages.partition_point(|page| page.first_row_index <= rows.start).checked_sub(1)?;
+        let stop = pages.partition_point(|page| page.first_row_index < rows.end);
+        let (first, last) = (pages.get(begin)?, pages.get(stop.checked_sub(1)?)?);
+        let end = u64::try_from(last.offset + i64::from(last.compressed_page_size)).ok()?;
+        let bytes = u64::try_from(first.offset).ok()?..end;
+        Some(Self { leaf, bytes, end: pages.get(stop).map_or(group.num_rows(), |page| page.first_row_index) })
+    }
+}
+
+/// Reads lists row by row.
+pub(super) struct Reading {
+    files: Arc<Files>,
+    parts: Arc<[Part]>,
+    schema: SchemaRef,
+    partition: usize,
+    of_files: ExecutionPlanMetricsSet,
+    metrics: BaselineMetrics,
+    open: Option<Open>,
+}
+
+/// A file and the rows of it that are at hand.
+struct Open {
+    number: i64,
+    path: String,
+    reader: Box<dyn AsyncFileReader + Send>,
+    footer: Arc<ParquetMetaData>,
+    /// Rows whose pages are there, as the file counts them: all in one row group.
+    rows: Range<i64>,
+    /// The row before which the chunks stand.
+    next: i64,
+    /// One for each list. `None` = the file has no such column.
+    chunks: Vec<Option<ListChunk>>,
+}
+
+impl Reading {
+    pub(super) fn new(
+        files: Arc<Files>,
+        parts: Arc<[Part]>,
+        schema: SchemaRef,
+        partition: usize,
+        metrics: &ExecutionPlanMetricsSet,
+    ) -> Self {
+        Self {
+            files,
+            parts,
+            schema,
+            partition,
+            of_files: metrics.clone(),
+            metrics: BaselineMetrics::new(metrics, partition),
+            open: None,
+        }
+    }
+
+    /// Gives the rows with their lists; the last two columns of `rows` are file and row.
+    pub(super) fn beside(self, rows: SendableRecordBatchStream) -> SendableRecordBatchStream {
+        let schema = Arc::clone(&self.schema);
+        let batches = futures::stream::try_unfold((self, rows), |(mut reading, mut rows)| async move {
+            let Some(batch) = rows.try_next().await? else {
+                return Ok(None);
+            };
+            let batch = reading.complete(&batch).await?;
+            Ok(Some((batch, (reading, rows))))
+        });
+        Box::pin(RecordBatchStreamAdapter::new(schema, batches.boxed()))
+    }
+
+    async fn complete(&mut self, batch: &RecordBatch) -> Result<RecordBatch> {
+        let mut lists = Vec::new();
+        for field in &self.files.lists {
+            match item_of(field).and_then(|item| Lists::new(item, batch.num_rows())) {
+                Some(builder) => lists.push(builder),
+                None => return internal_err!("a column that is no list is read as one"),
+            }
+        }
+        let (files, rows) = places(batch)?;
+        let mut at = 0;
+        while at < batch.num_rows() {
+            let (file, first) = (files.value(at), rows.value(at));
+            let mut end = at + 1;
+            while end < batch.num_rows() && files.value(end) == file && rows.value(end) == rows.value(end - 1) + 1 {
+                end += 1;
+            }
+            let wanted = first..first + i64::try_from(end - at).unwrap_or(0);
+            let open = self.rows_at_hand(file, &wanted).await?;
+            let read = usize::try_from(open.rows.end.min(wanted.end) - first).unwrap_or(0);
+            let spent = self.metrics.elapsed_compute().clone();
+            let _timer = spent.timer();
+            self.read(first, read, &mut lists)?;
+            at += read;
+        }
+        self.metrics.record_output(batch.num_rows());
+        let mut lists = lists.into_iter().zip(&self.files.lists);
+        let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.parts.len());
+        for part in self.parts.iter() {
+            columns.push(match part {
+                Part::Column(place) => Arc::clone(batch.column(*place)),
+                Part::List => match lists.next() {
+                    Some((list, field)) => Arc::new(list.finish().map_err(|error| self.damaged(field.name(), error))?),
+                    None => return internal_err!("a list was not read"),
+                },
+            });
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        Ok(RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)?)
+    }
+
+    /// Sees to it that the first of the wanted rows is at hand.
+    async fn rows_at_hand(&mut self, file: i64, wanted: &Range<i64>) -> Result<&Open> {
+        let mut open = match self.open.take() {
+            Some(open) if open.number == file => open,
+            _ => self.open_file(file).await?,
+        };
+        if !open.rows.contains(&wanted.start) || wanted.start < open.next {
+            self.fetch(&mut open, wanted).await?;
+        }
+        Ok(self.open.insert(open))
+    }
+
+    async fn open_file(&mut self, number: i64) -> Result<Open> {
+        let Some(file) = self.files.files.get(&number) else {
+            return internal_err!("a row is of file {number}, which is not read");
+        };
+        let mut reader = self.files.factory.create_reader(self.partition, file.clone(), None, &self.of_files)?;
+        let footer = reader.get_metadata(None).await?;
+        let path = file.object_meta.location.to_string();
+        Ok(Open { number, path, reader, footer, rows: 0..0, next: 0, chunks: Vec::new() })
+    }
+
+    /// Fetches pages of the row group that holds the first of the wanted rows: all of them where the scan reads everything,
+    /// else those of the wanted rows.
+    async fn fetch(&mut self, open: &mut Open, wanted: &Range<i64>) -> Result<()> {
+        let mut before = 0;
+        let found = open.footer.row_groups().iter().enumerate().find_map(|(index, group)| {
+            let first = before;
+            before += group.num_rows();
+            (first..before).contains(&wanted.start).then_some((index, group, first))
+        });
+        let Some((index, group, first)) = found else {
+            return exec_err!("{} has no row {}", open.path, wanted.start);
+        };
+        let mut spans = Vec::new();
+        for field in self.files.lists.iter() {
+            let Some(leaf) = leaf_of(group, field.name()) else {
+                spans.push(None);
+                continue;
+            };
+            let pages = open.footer.offset_index().and_then(|groups| groups.get(index)?.get(leaf));
+            let pages = pages.map(|pages| pages.page_locations().as_slice());
+            let rows = wanted.start - first..wanted.end - first;
+            let some =
+                pages.filter(|_| !self.files.reads_all).and_then(|pages| Span::of_pages(leaf, pages, &rows, group));
+            spans.push(Some((some.unwrap_or_else(|| Span::whole(leaf, group)), pages)));
+        }
+        let ranges = spans.iter().flatten().map(|(span, _)| span.bytes.clone()).collect();
+        let mut bytes = open.reader.get_byte_ranges(ranges).await?.into_iter();
+        let mut chunks = Vec::with_capacity(spans.len());
+        let mut end = group.num_rows();
+        for (span, field) in spans.into_iter().zip(self.files.lists.iter()) {
+            let chunk = span.and_then(|span| Some((span, bytes.next()?))).map(|((span, pages), bytes)| {
+                end = end.min(span.end);
+                ListChunk::try_new(bytes, span.bytes.start, group, span.leaf, pages.map(<[PageLocation]>::to_vec))
+            });
+            chunks.push(chunk.transpose().map_err(|error| damaged(&open.path, field.name(), error))?);
+        }
+        (open.next, open.rows, open.chunks) = (first, wanted.start..first + end, chunks);
+        Ok(())
+    }
+
+    /// Reads rows that follow one another in the row group that is open.
+    fn read(&mut self, row: i64, rows: usize, lists: &mut [Lists]) -> Result<()> {
+        let Some(open) = &mut self.open else {
+            return internal_err!("no row group is open");
+        };
+        let skipped = usize::try_from(row - open.next).unwrap_or(0);
+        for ((chunk, lists), field) in open.chunks.iter_mut().zip(lists).zip(&self.files.lists) {
+            let read = match chunk {
+                Some(chunk) => chunk.skip(skipped).and_then(|()| chunk.read(rows, lists)),
+                None => lists.push_nulls(rows),
+            };
+            read.map_err(|error| damaged(&open.path, field.name(), error))?;
+        }
+        open.next = row + i64::try_from(rows).unwrap_or(0);
+        Ok(())
+    }
+
+    fn damaged(&self, column: &str, error: ParquetError) -> DataFusionError {
+        damaged(self.open.as_ref().map_or("", |open| &open.path), column, error)
+    }
+}
+
+fn damaged(path: &str, column: &str, error: ParquetError) -> DataFusionError {
+    DataFusionError::from(error).context(format!("{path}: column {column} cannot be read"))
+}
+
+fn item_of(list: &Field) -> Option<&Arc<Field>> {
+    match list.data_type() {
+        DataType::List(item) => Some(item),
+        _ => None,
+    }
+}
+
+/// File and row of each row.
+fn places(batch: &RecordBatch) -> Result<(&Int64Array, &Int64Array)> {
+    let place = |back: usize| {
+        let column = batch.num_columns().checked_sub(back).map(|at| batch.column(at));
+        column.and_then(|column| column.as_primitive_opt::<Int64Type>())
+    };
+    match (place(2), place(1)) {
+        (Some(files), Some(rows)) => Ok((files, rows)),
+        _ => internal_err!("rows do not say where they lie"),
+    }
+}
+
+/// The leaf of a list; `None` where the file has no such column.
+fn leaf_of(group: &RowGroupMetaData, name: &str) -> Option<usize> {
+    group.columns().iter().position(|column| column.column_path().parts().first().is_some_and(|root| root == name))
+}
