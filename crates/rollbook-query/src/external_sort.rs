@@ -25,7 +25,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::session::Session;
+use crate::session::{SPILL_COMPRESSION, Session};
 
 /// What a sort sets aside for merging its spilled parts, where the pool is large enough.
 const MERGE_BYTES: usize = 10 << 20;
@@ -77,7 +77,9 @@ impl ExternalSort {
         let keys = LexOrdering::new(keys).ok_or_else(|| Error::invalid("a sort needs at least one column"))?;
         let plan = SortExec::new(keys, Arc::new(scan));
         let mut config = SessionConfig::new().with_batch_size(rows.max(1));
-        config.options_mut().execution.sort_spill_reservation_bytes = MERGE_BYTES.min(pool / (2 * SORTS));
+        let settings = &mut config.options_mut().execution;
+        settings.sort_spill_reservation_bytes = MERGE_BYTES.min(pool / (2 * SORTS));
+        settings.spill_compression = SPILL_COMPRESSION;
         let context = Arc::new(TaskContext::default().with_session_config(config).with_runtime(Arc::clone(runtime)));
         let output = tokio::spawn(async move {
             let schema = plan.schema();

@@ -93,6 +93,10 @@ fn put_items(hasher: &mut Sha256, items: &dyn Array) -> Result<()> {
             hasher.update([2]);
             hasher.update(items.as_primitive::<Float32Type>().values().inner().as_slice());
         }
+        DataType::Boolean => put_each(hasher, items.as_boolean(), |value| [u8::from(value)]),
+        DataType::Int32 => put_each(hasher, items.as_primitive::<Int32Type>(), i32::to_le_bytes),
+        DataType::Float32 => put_each(hasher, items.as_primitive::<Float32Type>(), f32::to_le_bytes),
+        DataType::Float64 => put_each(hasher, items.as_primitive::<Float64Type>(), f64::to_le_bytes),
         _ => {
             for item in 0..items.len() {
                 put(hasher, items, item)?;
@@ -100,6 +104,25 @@ fn put_items(hasher: &mut Sha256, items: &dyn Array) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The same bytes as of item after item, in one block.
+fn put_each<V, const N: usize>(
+    hasher: &mut Sha256,
+    items: impl IntoIterator<Item = Option<V>>,
+    bytes: fn(V) -> [u8; N],
+) {
+    let mut block = Vec::new();
+    for item in items {
+        match item {
+            Some(value) => {
+                block.push(1);
+                block.extend(bytes(value));
+            }
+            None => block.push(0),
+        }
+    }
+    hasher.update(block);
 }
 
 fn put_list<O: OffsetSizeTrait>(hasher: &mut Sha256, array: &GenericListArray<O>, row: usize) -> Result<()> {
@@ -126,8 +149,10 @@ fn put_map(hasher: &mut Sha256, array: &MapArray, row: usize) -> Result<()> {
 mod tests {
     use std::sync::Arc;
 
-    use arrow::array::{Float64Array, Int32Array, ListArray, RecordBatch, StringArray};
-    use arrow::datatypes::Int32Type;
+    use arrow::array::{BooleanArray, Float64Array, Int32Array, ListArray, RecordBatch, StringArray};
+    use arrow::buffer::OffsetBuffer;
+    use arrow::datatypes::{DataType, Field, Float32Type, Float64Type, Int32Type};
+    use sha2::{Digest, Sha256};
 
     use super::row_digests;
 
@@ -150,6 +175,29 @@ mod tests {
         assert_ne!(digests[0], digests[1]);
         assert_ne!(digests[0], digests[3]);
         assert_eq!(row_digests(&batch.slice(2, 1), &["id", "tokens", "value"]).unwrap()[0], digests[0]);
+    }
+
+    #[test]
+    fn lists_are_digested_as_item_after_item() {
+        let masks = ListArray::new(
+            Arc::new(Field::new("item", DataType::Boolean, true)),
+            OffsetBuffer::from_lengths([3]),
+            Arc::new(BooleanArray::from(vec![Some(true), None, Some(false)])),
+            None,
+        );
+        let floats = ListArray::from_iter_primitive::<Float64Type, _, _>([Some(vec![Some(-0.5), None])]);
+        let single = ListArray::from_iter_primitive::<Float32Type, _, _>([Some(vec![None, Some(1.0)])]);
+        let whole = ListArray::from_iter_primitive::<Float32Type, _, _>([Some(vec![Some(1.0)])]);
+        for (lists, expected) in [
+            (masks, [&[1, 3, 0, 0, 0, 0, 0, 0, 0][..], &[1, 1], &[0], &[1, 0]].concat()),
+            (floats, [&[1, 2, 0, 0, 0, 0, 0, 0, 0][..], &[1], &(-0.5_f64).to_le_bytes(), &[0]].concat()),
+            (single, [&[1, 2, 0, 0, 0, 0, 0, 0, 0][..], &[0], &[1], &1.0_f32.to_le_bytes()].concat()),
+            (whole, [&[1, 1, 0, 0, 0, 0, 0, 0, 0][..], &[2], &1.0_f32.to_le_bytes()].concat()),
+        ] {
+            let batch = RecordBatch::try_from_iter([("list", Arc::new(lists) as _)]).unwrap();
+            let expected: [u8; 32] = Sha256::digest(expected).into();
+            assert_eq!(row_digests(&batch, &["list"]).unwrap(), [expected]);
+        }
     }
 
     #[test]

@@ -103,7 +103,10 @@ pub(super) fn mask(lists: &ListArray, row: usize) -> Result<Option<BooleanArray>
     let Some(items) = item(lists, row) else {
         return Ok(None);
     };
-    Ok(Some(cast(&items, &DataType::Boolean)?.as_boolean().clone()))
+    match items.as_boolean_opt() {
+        Some(mask) => Ok(Some(mask.clone())),
+        None => Ok(Some(cast(&items, &DataType::Boolean)?.as_boolean().clone())),
+    }
 }
 
 /// The bits of a mask; a null is false.

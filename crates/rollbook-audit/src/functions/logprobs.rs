@@ -66,9 +66,13 @@ pub(super) fn digest_of(values: &Float32Array) -> String {
 }
 
 pub(super) fn floats(items: Option<ArrayRef>) -> Result<Option<Float32Array>> {
-    match items {
-        Some(items) => Ok(Some(cast(&items, &DataType::Float32)?.as_primitive::<Float32Type>().clone())),
-        None => Ok(None),
+    let Some(items) = items else {
+        return Ok(None);
+    };
+    // Casting to the same type would still take the array apart and put it together again.
+    match items.as_primitive_opt::<Float32Type>() {
+        Some(floats) => Ok(Some(floats.clone())),
+        None => Ok(Some(cast(&items, &DataType::Float32)?.as_primitive::<Float32Type>().clone())),
     }
 }
 
@@ -100,6 +104,9 @@ fn has_odd(values: &Float32Array) -> bool {
 /// Runs of sampled tokens whose logprob is null, NaN, infinite, positive or a sentinel: start, length, what stands there.
 fn faults(length: usize, mask: Option<&BooleanArray>, values: &Float32Array) -> Vec<(usize, usize, String)> {
     let mut runs: Vec<(usize, usize, String)> = Vec::new();
+    if values.null_count() == 0 && !has_odd(values) {
+        return runs;
+    }
     for at in 0..length.min(values.len()) {
         if !is_sampled(mask, at) {
             continue;

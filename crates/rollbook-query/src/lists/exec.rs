@@ -128,6 +128,9 @@ fn narrowed(config: &FileScanConfig, source: &ParquetSource, mut kept: Vec<Proje
     if let Some(predicate) = source.filter() {
         narrow = narrow.with_predicate(predicate);
     }
+    if let Some(hint) = source.table_parquet_options().global.metadata_size_hint {
+        narrow = narrow.with_metadata_size_hint(hint);
+    }
     let Some(narrow) = narrow.try_pushdown_projection(&ProjectionExprs::new(kept))? else {
         return internal_err!("a scan of Parquet takes no projection");
     };

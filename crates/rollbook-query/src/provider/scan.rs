@@ -107,9 +107,14 @@ impl Scan<'_> {
             global: state.config_options().execution.parquet.clone(),
             ..TableParquetOptions::default()
         };
-        let source = ParquetSource::new(schema.clone())
+        let hint = options.global.metadata_size_hint;
+        let mut source = ParquetSource::new(schema.clone())
             .with_table_parquet_options(options)
             .with_parquet_file_reader_factory(Arc::new(CachedParquetFileReaderFactory::new(store, cache)));
+        // A footer in one request, not two.
+        if let Some(hint) = hint {
+            source = source.with_metadata_size_hint(hint);
+        }
         Ok(Source { source, schema })
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider};
+use datafusion::config::SpillCompression;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::MemoryPool;
@@ -25,6 +26,9 @@ use crate::provider;
 
 /// Table functions that read nothing from outside.
 const TABLE_FUNCTIONS: [&str; 2] = ["range", "generate_series"];
+
+/// How rows are spilled: a third of the disk or less, for a tenth of the time of a build.
+pub(crate) const SPILL_COMPRESSION: SpillCompression = SpillCompression::Zstd;
 
 /// What a sort sets aside for merging its spilled parts, where the pool is large enough.
 const MERGE_BYTES: usize = 10 << 20;
@@ -111,6 +115,7 @@ fn config(options: &SessionOptions) -> SessionConfig {
     settings.execution.parquet.reorder_filters = true;
     // A buffer that replaces a sort holds what the sort would have held: keep it within reason.
     settings.execution.sort_pushdown_buffer_capacity = 16 << 20;
+    settings.execution.spill_compression = SPILL_COMPRESSION;
     // What each sort sets aside for its merge: several run at once, and a small pool must hold them all.
     settings.execution.sort_spill_reservation_bytes = MERGE_BYTES.min(options.memory_limit / SORTS_AT_ONCE);
     config

@@ -41,6 +41,8 @@ pub use catalog::HiddenTables;
 pub use dialect::RollbookDialect;
 pub use parse::{parse, parse_expression};
 
+pub(crate) use environment::SPILL_COMPRESSION;
+
 use crate::batch_rows::BatchRows;
 use crate::encodings::LakeEncodings;
 use crate::error::{Error, Result};
