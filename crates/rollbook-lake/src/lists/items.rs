@@ -109,6 +109,7 @@ impl Lists {
     }
 
     fn offset(&self) -> Result<i32> {
-        i32::try_from(self.items).map_err(|_| ParquetError::General("a batch has more than 2^31 items".to_owned()))
+        let too_many = || ParquetError::General("a batch has more than 2^31 items".to_owned());
+        i32::try_from(self.items).ok().ok_or_else(too_many)
     }
 }

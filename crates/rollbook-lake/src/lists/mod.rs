@@ -60,7 +60,8 @@ impl ListChunk {
     ) -> Result<Self> {
         let chunk = group.columns().get(column).ok_or_else(|| general("a row group has no such column"))?;
         let shape = Shape::of(chunk.column_descr())?;
-        let rows = usize::try_from(group.num_rows()).map_err(|_| general("a row group has no number of rows"))?;
+        let rows =
+            usize::try_from(group.num_rows()).ok().ok_or_else(|| general("a row group has no number of rows"))?;
         let bytes = Arc::new(Chunk { start, bytes });
         Ok(Self { pages: SerializedPageReader::new(bytes, chunk, rows, pages)?, shape, page: None })
     }
@@ -139,7 +140,7 @@ impl ListChunk {
 
     fn next_page(&mut self) -> Result<Option<Values>> {
         match self.pages.get_next_page()? {
-            Some(page) => Values::of(page, &self.shape).map(Some),
+            Some(page) => Values::of(page, self.shape).map(Some),
             None => Ok(None),
         }
     }
@@ -178,7 +179,7 @@ impl Shape {
         Ok(Self { list_is_optional: rest == 1, ..shape })
     }
 
-    fn kind(&self, definition: u8) -> Result<Kind> {
+    fn kind(self, definition: u8) -> Result<Kind> {
         let definition = i16::from(definition);
         let empty = i16::from(self.list_is_optional);
         match definition {
@@ -204,7 +205,7 @@ struct Values {
 }
 
 impl Values {
-    fn of(page: Page, shape: &Shape) -> Result<Self> {
+    fn of(page: Page, shape: Shape) -> Result<Self> {
         let (repetition, definition, plain, levels, encoding) = match page {
             Page::DataPage { mut buf, num_values, encoding, def_level_encoding, rep_level_encoding, .. } => {
                 if [def_level_encoding, rep_level_encoding] != [Encoding::RLE; 2] {
@@ -327,7 +328,7 @@ impl ChunkReader for Chunk {
 
 /// Splits off levels that tell their own length.
 fn with_length(page: &mut Bytes) -> Result<Bytes> {
-    let length = page.try_get_u32_le().map_err(|_| general("a page ends before its levels"))?;
+    let length = page.try_get_u32_le().ok().ok_or_else(|| general("a page ends before its levels"))?;
     split(page, length)
 }
 

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::{DataType, Field};
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, Statistics, internal_err};
-use datafusion::datasource::physical_plan::{FileScanConfig, FileScanConfigBuilder, FileSource, ParquetSource};
+use datafusion::datasource::physical_plan::{
+    FileGroup, FileScanConfig, FileScanConfigBuilder, FileSource, ParquetSource,
+};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -58,6 +60,7 @@ impl ListsExec {
         self.beside.is_some()
     }
 
+    #[expect(clippy::unused_self, reason = "what operators of the same rows have in common calls it as a method")]
     fn over(&self, input: Arc<dyn ExecutionPlan>) -> Self {
         Self::new(input)
     }
@@ -90,7 +93,7 @@ impl Beside {
             return None;
         }
         let reads_all = source.filter().is_none() && config.limit.is_none();
-        let files = config.file_groups.iter().flat_map(|group| group.files());
+        let files = config.file_groups.iter().flat_map(FileGroup::files);
         let files = Files::new(files, place, factory, lists, reads_all)?;
         let scan = DataSourceExec::from_data_source(narrowed(config, source, kept).ok()?);
         Some(Self { scan, parts: parts.into(), files: Arc::new(files) })

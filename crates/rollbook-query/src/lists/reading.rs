@@ -225,7 +225,7 @@ impl Reading {
             return exec_err!("{} has no row {}", open.path, wanted.start);
         };
         let mut spans = Vec::new();
-        for field in self.files.lists.iter() {
+        for field in &self.files.lists {
             let Some(leaf) = leaf_of(group, field.name()) else {
                 spans.push(None);
                 continue;
@@ -241,7 +241,7 @@ impl Reading {
         let mut bytes = open.reader.get_byte_ranges(ranges).await?.into_iter();
         let mut chunks = Vec::with_capacity(spans.len());
         let mut end = group.num_rows();
-        for (span, field) in spans.into_iter().zip(self.files.lists.iter()) {
+        for (span, field) in spans.into_iter().zip(&self.files.lists) {
             let chunk = span.and_then(|span| Some((span, bytes.next()?))).map(|((span, pages), bytes)| {
                 end = end.min(span.end);
                 ListChunk::try_new(bytes, span.bytes.start, group, span.leaf, pages.map(<[PageLocation]>::to_vec))

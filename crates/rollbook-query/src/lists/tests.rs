@@ -21,7 +21,8 @@ use crate::session::Session;
 fn call(file: usize, rollout: usize, index: usize) -> Value {
     let length = (rollout * 31 + index * 17) % 97;
     let ids: Vec<usize> = (0..length).map(|n| (n * n + 7 * file + 3 * rollout + index) % 200_000).collect();
-    let logprobs: Vec<Option<f64>> = (0..length).map(|n| (n % 11 != 3).then_some(-0.25 * n as f64)).collect();
+    let logprobs: Vec<Option<f64>> =
+        (0_u32..97).take(length).map(|n| (n % 11 != 3).then_some(-0.25 * f64::from(n))).collect();
     let mut call = json!({"run_id": "r", "step": rollout / 7, "group_id": "g", "rollout_id": format!("f{file}r{rollout:02}"),
         "call_id": format!("f{file}r{rollout:02}c{index}"), "call_index": index, "prompt_token_ids": [1, 2, 3],
         "output_token_ids": ids, "output_len": length});
