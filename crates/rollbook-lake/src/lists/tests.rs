@@ -168,6 +168,33 @@ proptest! {
 }
 
 #[test]
+fn pages_that_are_not_read_need_not_be_there() {
+    let rows: Rows = (0..50).map(|row| Some(vec![Some(row); 30])).collect();
+    let array = list(&DataType::Int32, &rows, false);
+    let file = file(&array, true, WriterVersion::PARQUET_1_0, false);
+    let pages = file.footer.offset_index().unwrap()[0][0].page_locations().clone();
+    assert!(pages.len() > 3, "{} pages", pages.len());
+    let (page, next) = (&pages[1], &pages[2]);
+    let start = usize::try_from(page.offset).unwrap();
+    let bytes = file.bytes.slice(start..start + usize::try_from(page.compressed_page_size).unwrap());
+    let (first, end) = (page.first_row_index, next.first_row_index);
+    let open =
+        || ListChunk::try_new(bytes.clone(), start as u64, file.footer.row_group(0), 0, Some(pages.clone())).unwrap();
+    let read = |skip: i64, count: i64| {
+        let mut lists = Lists::new(&item_of(&array), 1)?;
+        let mut chunk = open();
+        chunk.skip(usize::try_from(skip).unwrap()).ok()?;
+        chunk.read(usize::try_from(count).unwrap(), &mut lists).ok()?;
+        lists.finish().ok()
+    };
+    for (skip, count) in [(first, end - first), (first, 1), (end - 1, 1), (first + 1, end - first - 1)] {
+        let expected = array.slice(usize::try_from(skip).unwrap(), usize::try_from(count).unwrap());
+        assert_eq!(read(skip, count), Some(expected), "{count} rows from {skip} on");
+    }
+    assert_eq!(read(first, end - first + 1), None, "the page behind is not there");
+}
+
+#[test]
 fn what_is_not_written_plainly_is_an_error() {
     let rows: Rows = (0..40).map(|row| Some(vec![Some(row % 3); 9])).collect();
     let array = list(&DataType::Int32, &rows, false);

@@ -11,6 +11,7 @@
 
 mod exec;
 mod reading;
+mod span;
 #[cfg(test)]
 mod tests;
 

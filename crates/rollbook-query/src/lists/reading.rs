@@ -20,6 +20,8 @@ use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use parquet::file::page_index::offset_index::PageLocation;
 use rollbook_lake::lists::{ListChunk, Lists};
 
+use super::span::Span;
+
 /// Where a column comes from.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Part {
@@ -66,30 +68,6 @@ impl Files {
     /// Names of the lists.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.lists.iter().map(|field| field.name().as_str())
-    }
-}
-
-/// Bytes of one column, and the row of its row group up to which they reach.
-struct Span {
-    leaf: usize,
-    bytes: Range<u64>,
-    end: i64,
-}
-
-impl Span {
-    fn whole(leaf: usize, group: &RowGroupMetaData) -> Self {
-        let (start, length) = group.column(leaf).byte_range();
-        Self { leaf, bytes: start..start + length, end: group.num_rows() }
-    }
-
-    /// The pages that hold these rows; none where they do not say so.
-    fn of_pages(leaf: usize, pages: &[PageLocation], rows: &Range<i64>, group: &RowGroupMetaData) -> Option<Self> {
-        let begin = pages.partition_point(|page| page.first_row_index <= rows.start).checked_sub(1)?;
-        let stop = pages.partition_point(|page| page.first_row_index < rows.end);
-        let (first, last) = (pages.get(begin)?, pages.get(stop.checked_sub(1)?)?);
-        let end = u64::try_from(last.offset + i64::from(last.compressed_page_size)).ok()?;
-        let bytes = u64::try_from(first.offset).ok()?..end;
-        Some(Self { leaf, bytes, end: pages.get(stop).map_or(group.num_rows(), |page| page.first_row_index) })
     }
 }
 
@@ -166,9 +144,21 @@ impl Reading {
             while end < batch.num_rows() && files.value(end) == file && rows.value(end) == rows.value(end - 1) + 1 {
                 end += 1;
             }
-            let wanted = first..first + i64::try_from(end - at).unwrap_or(0);
-            let open = self.rows_at_hand(file, &wanted).await?;
-            let read = usize::try_from(open.rows.end.min(wanted.end) - first).unwrap_or(0);
+            if !self.has(file, first) {
+                let mut last = end - 1;
+                while last + 1 < batch.num_rows()
+                    && files.value(last + 1) == file
+                    && rows.value(last + 1) > rows.value(last)
+                {
+                    last += 1;
+                }
+                self.fetch(file, first..rows.value(last) + 1).await?;
+            }
+            let at_hand = self.open.as_ref().map_or(first, |open| open.rows.end);
+            let read = usize::try_from(at_hand - first).unwrap_or(0).min(end - at);
+            if read == 0 {
+                return internal_err!("row {first} of file {file} was not fetched");
+            }
             let spent = self.metrics.elapsed_compute().clone();
             let _timer = spent.timer();
             self.read(first, read, &mut lists)?;
@@ -190,16 +180,9 @@ impl Reading {
         Ok(RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)?)
     }
 
-    /// Sees to it that the first of the wanted rows is at hand.
-    async fn rows_at_hand(&mut self, file: i64, wanted: &Range<i64>) -> Result<&Open> {
-        let mut open = match self.open.take() {
-            Some(open) if open.number == file => open,
-            _ => self.open_file(file).await?,
-        };
-        if !open.rows.contains(&wanted.start) || wanted.start < open.next {
-            self.fetch(&mut open, wanted).await?;
-        }
-        Ok(self.open.insert(open))
+    /// Whether a row is at hand, and not passed.
+    fn has(&self, file: i64, row: i64) -> bool {
+        self.open.as_ref().is_some_and(|open| open.number == file && open.rows.contains(&row) && open.next <= row)
     }
 
     async fn open_file(&mut self, number: i64) -> Result<Open> {
@@ -213,8 +196,12 @@ impl Reading {
     }
 
     /// Fetches pages of the row group that holds the first of the wanted rows: all of them where the scan reads everything,
-    /// else those of the wanted rows.
-    async fn fetch(&mut self, open: &mut Open, wanted: &Range<i64>) -> Result<()> {
+    /// else those from the first wanted row to the last.
+    async fn fetch(&mut self, file: i64, wanted: Range<i64>) -> Result<()> {
+        let mut open = match self.open.take() {
+            Some(open) if open.number == file => open,
+            _ => self.open_file(file).await?,
+        };
         let mut before = 0;
         let found = open.footer.row_groups().iter().enumerate().find_map(|(index, group)| {
             let first = before;
@@ -233,8 +220,9 @@ impl Reading {
             let pages = open.footer.offset_index().and_then(|groups| groups.get(index)?.get(leaf));
             let pages = pages.map(|pages| pages.page_locations().as_slice());
             let rows = wanted.start - first..wanted.end - first;
-            let some =
-                pages.filter(|_| !self.files.reads_all).and_then(|pages| Span::of_pages(leaf, pages, &rows, group));
+            let some = pages
+                .filter(|_| !self.files.reads_all)
+                .and_then(|pages| Span::of_pages(leaf, pages, &rows, group.num_rows()));
             spans.push(Some((some.unwrap_or_else(|| Span::whole(leaf, group)), pages)));
         }
         let ranges = spans.iter().flatten().map(|(span, _)| span.bytes.clone()).collect();
@@ -249,6 +237,7 @@ impl Reading {
             chunks.push(chunk.transpose().map_err(|error| damaged(&open.path, field.name(), error))?);
         }
         (open.next, open.rows, open.chunks) = (first, wanted.start..first + end, chunks);
+        self.open = Some(open);
         Ok(())
     }
 
