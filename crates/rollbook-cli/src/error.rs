@@ -87,10 +87,14 @@ impl From<rollbook_query::Error> for CommandError {
     fn from(error: rollbook_query::Error) -> Self {
         use rollbook_query::ErrorKind as Kind;
         let status = match error.kind() {
-            Kind::Corrupt | Kind::Unavailable | Kind::Denied => STORE,
+            Kind::Corrupt | Kind::Unavailable | Kind::Exhausted | Kind::Denied => STORE,
             _ => USAGE,
         };
-        Self { status, message: with_causes(&error), hints: Vec::new() }
+        let own = Self { status, message: with_causes(&error), hints: Vec::new() };
+        if error.kind() == Kind::Exhausted {
+            return own.hint("a larger --memory-limit (megabytes), or rows of one run alone");
+        }
+        own
     }
 }
 
@@ -127,5 +131,20 @@ impl From<std::io::Error> for CommandError {
 impl From<serde_json::Error> for CommandError {
     fn from(error: serde_json::Error) -> Self {
         Self { status: STORE, message: error.to_string(), hints: Vec::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::error::DataFusionError;
+
+    use super::*;
+
+    #[test]
+    fn who_runs_out_of_memory_is_told_of_the_limit() {
+        let error = CommandError::from(DataFusionError::ResourcesExhausted("the pool is empty".to_owned()));
+        assert_eq!(error.status, STORE);
+        assert!(error.message.contains("the pool is empty"), "{error}");
+        assert!(error.hints.iter().any(|hint| hint.contains("--memory-limit")), "{:?}", error.hints);
     }
 }

@@ -30,10 +30,10 @@ pub(crate) struct ReadArgs {
     pub(crate) memory: MemoryArgs,
 }
 
-/// How much memory a statement may hold before it spills to disk.
+/// How much memory a statement may hold.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct MemoryArgs {
-    /// Megabytes that sorts, joins and groups may hold before they spill to disk
+    /// Megabytes that sorts, groups and joins may hold; sorts and groups spill to disk beyond, a join ends with an error
     #[arg(long, value_name = "MB", default_value_t = 512, hide_short_help = true)]
     pub(crate) memory_limit: usize,
 }

@@ -21,8 +21,10 @@ pub enum ErrorKind {
     Unsupported,
     /// Stored bytes do not say what they should: restore them.
     Corrupt,
-    /// Storage or another resource did not answer or is exhausted: retry, or give it more.
+    /// Storage did not answer: retry.
     Unavailable,
+    /// The memory or disk that was allowed is used up: allow more, or read less.
+    Exhausted,
     /// The store refuses these credentials: get access.
     Denied,
 }
@@ -125,9 +127,8 @@ impl StdError for Error {
 fn kind_of(error: &DataFusionError) -> ErrorKind {
     match error.find_root() {
         DataFusionError::NotImplemented(_) => ErrorKind::Unsupported,
-        DataFusionError::ResourcesExhausted(_) | DataFusionError::ObjectStore(_) | DataFusionError::IoError(_) => {
-            ErrorKind::Unavailable
-        }
+        DataFusionError::ResourcesExhausted(_) => ErrorKind::Exhausted,
+        DataFusionError::ObjectStore(_) | DataFusionError::IoError(_) => ErrorKind::Unavailable,
         DataFusionError::ParquetError(_) | DataFusionError::Internal(_) => ErrorKind::Corrupt,
         _ => ErrorKind::Invalid,
     }
@@ -202,7 +203,7 @@ impl From<Error> for rollbook_lake::Error {
             ErrorKind::Conflict => Lake::Conflict,
             ErrorKind::Unsupported => Lake::Unsupported,
             ErrorKind::Corrupt => Lake::Corrupt,
-            ErrorKind::Unavailable => Lake::Unavailable,
+            ErrorKind::Unavailable | ErrorKind::Exhausted => Lake::Unavailable,
             ErrorKind::Denied => Lake::Denied,
         };
         Self::new(kind, error.to_string()).with_source(error)

@@ -56,7 +56,7 @@ pub(crate) const SCHEMA: &str = "lake";
 /// What a session may use of the machine.
 #[derive(Debug, Clone)]
 pub struct SessionOptions {
-    /// Bytes that sorts, joins and aggregates may hold before they spill.
+    /// Bytes that sorts, aggregates and joins may hold; the first two spill beyond, a join ends with an error.
     pub memory_limit: usize,
     /// Partitions that run at once.
     pub threads: usize,
