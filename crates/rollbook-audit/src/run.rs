@@ -3,7 +3,6 @@
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::{Int32Type, Int64Type, UInt64Type};
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::physical_plan::execute_stream;
 use futures::TryStreamExt;
 use rollbook_query::{Error, Result, Session};
 
@@ -160,8 +159,7 @@ async fn examined(session: &Session, plan: Option<&LogicalPlan>) -> Result<u64> 
     let Some(plan) = plan else {
         return Ok(0);
     };
-    let (plan, task) = session.physical(plan).await?;
-    let batches: Vec<RecordBatch> = execute_stream(plan, task)?.try_collect().await?;
+    let batches: Vec<RecordBatch> = session.run_optimized(plan).await?.try_collect().await?;
     let sum = |batch: &RecordBatch| batch.column(0).as_primitive::<UInt64Type>().iter().flatten().sum::<u64>();
     Ok(batches.iter().map(sum).sum())
 }
@@ -179,8 +177,7 @@ impl Found {
     }
 
     async fn add_all(&mut self, session: &Session, plan: &LogicalPlan) -> Result<()> {
-        let (plan, task) = session.physical(plan).await?;
-        let mut stream = execute_stream(plan, task)?;
+        let mut stream = session.run_optimized(plan).await?;
         while let Some(batch) = stream.try_next().await? {
             self.add(&batch)?;
             if self.kept.len() > 2 * FINDINGS_KEPT {

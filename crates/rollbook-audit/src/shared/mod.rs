@@ -32,7 +32,6 @@ use datafusion::arrow::array::RecordBatch;
 use datafusion::catalog::TableProvider;
 use datafusion::datasource::provider_as_source;
 use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
-use datafusion::physical_plan::{collect, execute_stream};
 use futures::TryStreamExt;
 use rollbook_query::{Result, Session};
 
@@ -56,8 +55,7 @@ pub(crate) async fn share(session: &Session, plans: Vec<LogicalPlan>) -> Result<
         let mut keeper = Keeper::new(session, helper.kept.schema_ref(), Arc::clone(&budget));
         match &helper.rows {
             HelperRows::Plan(plan) => {
-                let (physical, task) = session.physical(plan).await?;
-                let mut rows = execute_stream(physical, task)?;
+                let mut rows = session.run_optimized(plan).await?;
                 while let Some(batch) = rows.try_next().await? {
                     keeper.push(&batch)?;
                 }
@@ -79,6 +77,6 @@ pub(crate) async fn share(session: &Session, plans: Vec<LogicalPlan>) -> Result<
 
 async fn rows_of(session: &Session, kept: &Arc<Kept>) -> Result<Vec<RecordBatch>> {
     let source = provider_as_source(Arc::clone(kept) as Arc<dyn TableProvider>);
-    let (physical, task) = session.physical(&LogicalPlanBuilder::scan("kept", source, None)?.build()?).await?;
-    Ok(collect(physical, task).await?)
+    let rows = session.run_optimized(&LogicalPlanBuilder::scan("kept", source, None)?.build()?).await?;
+    Ok(rows.try_collect().await?)
 }

@@ -9,7 +9,6 @@ use datafusion::catalog::{TableFunctionArgs, TableFunctionImpl, TableProvider};
 use datafusion::common::{DataFusionError, Result as PlanResult, ScalarValue, plan_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::Expr;
-use datafusion::physical_plan::execute_stream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -86,8 +85,7 @@ async fn open(origin: Origin, check: &'static Check) -> PlanResult<Vec<SendableR
     let mut streams = Vec::new();
     for prepared in prepare(&session, &[check], None).await? {
         for plan in prepared.findings() {
-            let (plan, task) = session.physical(plan).await?;
-            streams.push(execute_stream(plan, task)?);
+            streams.push(session.run_optimized(plan).await?);
         }
     }
     Ok(streams)

@@ -227,8 +227,9 @@ impl<'a> Build<'a> {
             .filter(|name| output.iter().any(|column| column.name == *name))
             .map(|name| col(Column::from_name(name)).sort(true, false));
         let sorted = LogicalPlanBuilder::from(inner).sort(order)?.build()?;
-        let rows = session.frame(sorted)?.collect().await;
-        let rows = rows.map_err(|error| Part::Body.locate(self.recipe, error.into()))?;
+        let located = |error| Part::Body.locate(self.recipe, error);
+        let rows = session.run(&sorted).await.map_err(located)?;
+        let rows = rows.try_collect().await.map_err(|error| located(error.into()))?;
         Ok((output, rows))
     }
 

@@ -176,8 +176,9 @@ impl<'a> Running<'a> {
         let output = output_of(recipe, inner.schema().as_arrow())?;
         let functions = functions_used(&inner)?;
         let plan = complete(session, recipe, bindings, scope, inner, &output).await?;
-        let stream = session.frame(plan)?.execute_stream().await?;
-        Ok(Self { functions, rows: Rows::new(recipe, output), stream })
+        let rows = Rows::new(recipe, output);
+        let stream = session.run(&plan).await.map_err(|error| rows.locate(error))?;
+        Ok(Self { functions, rows, stream })
     }
 
     /// Returns the number of the next rows and their columns.

@@ -184,7 +184,7 @@ pub(crate) async fn make_checks(session: &Session, recipe: &Recipe, bindings: &B
     for (number, (message, _)) in recipe.checks.iter().enumerate() {
         let plan = plan_query(session, recipe, Part::Check(number), bindings, scope).await?;
         let part = Part::Check(number);
-        let mut rows = session.frame(plan)?.execute_stream().await?;
+        let mut rows = session.run(&plan).await.map_err(|error| part.locate(recipe, error))?;
         while let Some(batch) = rows.try_next().await.map_err(|error| part.locate(recipe, error.into()))? {
             if batch.num_rows() > 0 {
                 return Err(Error::invalid(format!("recipe {}: {}", recipe.name(), filled(message, &batch)?)));

@@ -11,6 +11,7 @@ mod catalog;
 mod deterministic;
 mod dialect;
 mod environment;
+mod joins;
 mod literals;
 mod parse;
 mod pool;
@@ -34,6 +35,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::Statement;
+use futures::TryStreamExt;
 use rollbook_functions::Param;
 use rollbook_lake::{Lake, Snapshot};
 
@@ -56,7 +58,7 @@ pub(crate) const SCHEMA: &str = "lake";
 /// What a session may use of the machine.
 #[derive(Debug, Clone)]
 pub struct SessionOptions {
-    /// Bytes that sorts, aggregates and joins may hold; the first two spill beyond, a join ends with an error.
+    /// Bytes that sorts, aggregates and joins may hold; what they cannot hold is spilled.
     pub memory_limit: usize,
     /// Partitions that run at once.
     pub threads: usize,
@@ -284,14 +286,26 @@ impl Session {
         }
     }
 
+    /// Runs a plan, in batches that suit the columns it reads.
+    pub async fn run(&self, plan: &LogicalPlan) -> Result<SendableRecordBatchStream> {
+        self.run_optimized(&self.optimize(plan)?).await
+    }
+
+    /// The same for a plan that is optimized already.
+    pub async fn run_optimized(&self, optimized: &LogicalPlan) -> Result<SendableRecordBatchStream> {
+        let state = self.context.state();
+        let partitions = state.config().target_partitions();
+        joins::run(&in_batches(state, self.rows_per_batch(optimized)?, partitions), optimized).await
+    }
+
     /// Runs a read-only statement.
     pub async fn stream(&self, sql: &str) -> Result<SendableRecordBatchStream> {
-        Ok(self.sql(sql).await?.execute_stream().await?)
+        self.run(&self.plan(parse(sql)?, &PlanOptions::default()).await?).await
     }
 
     /// Runs a read-only statement and keeps its rows in memory.
     pub async fn collect(&self, sql: &str) -> Result<Vec<RecordBatch>> {
-        Ok(self.sql(sql).await?.collect().await?)
+        Ok(self.stream(sql).await?.try_collect().await?)
     }
 
     pub(crate) fn schema_provider(&self) -> Result<Arc<dyn SchemaProvider>> {
