@@ -1,5 +1,6 @@
 //! Data files: what the log knows about each, and the writer that makes them.
 
+mod encoder;
 mod footer;
 mod order;
 mod properties;

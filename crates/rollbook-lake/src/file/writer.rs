@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Memory: the encoded pages of the open row group (about [`WriterLimits::row_group_bytes`], four times that where one
-//! rollout is larger) and, while it goes up, that row group once more in parts of 8 MiB. Small files are one PUT.
+//! rollout is larger), the rows that are being encoded while the next are made, and, while it goes up, that row group once
+//! more in parts of 8 MiB. Small files are one PUT.
 
 use std::sync::Arc;
 
@@ -17,8 +18,6 @@ use bytes::Bytes;
 use object_store::ObjectStore;
 use object_store::buffered::BufWriter;
 use object_store::path::Path;
-use parquet::arrow::ArrowWriter;
-use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::file::properties::WriterProperties;
 use rollbook_schema::Table;
 use tokio::io::AsyncWriteExt;
@@ -26,6 +25,7 @@ use uuid::Uuid;
 
 use crate::error::{Error, Kind, Result};
 use crate::file::DataFile;
+use crate::file::encoder::{Encoder, Encoding};
 use crate::file::footer::whole_rollouts;
 use crate::file::order::{Border, Borders, OrderCheck};
 use crate::file::properties::{properties, requires_order};
@@ -75,7 +75,9 @@ pub struct TableWriter {
 
 struct OpenFile {
     path: String,
-    encoder: ArrowWriter<Vec<u8>>,
+    encoding: Encoding,
+    /// Whether the next rows begin a row group.
+    ends_group: bool,
     upload: BufWriter,
     uploaded: u64,
     stats: StatsBuilder,
@@ -100,7 +102,7 @@ impl TableWriter {
         while start < borders.len() {
             self.cut(borders[start]).await?;
             let end = piece_end(&borders, start, piece_rows);
-            self.append(&batch.slice(start, end - start))?;
+            self.append(batch.slice(start, end - start)).await?;
             start = end;
         }
         Ok(())
@@ -116,6 +118,8 @@ impl TableWriter {
     pub async fn abort(mut self) -> Result<()> {
         match self.open.take() {
             Some(mut open) => {
+                // What is under way may fail; there is nothing left to keep.
+                open.encoding.idle().await.ok();
                 open.upload.abort().await.map_err(|error| store_error(error, "abort an upload", &open.path))
             }
             None => Ok(()),
@@ -138,39 +142,39 @@ impl TableWriter {
         let Some(open) = &mut self.open else {
             return Ok(());
         };
-        let group = open.encoder.in_progress_size();
+        open.send().await?;
+        let encoder = open.encoding.idle().await?;
+        let (group, rows) = (encoder.group_bytes(), encoder.group_rows());
         let total = usize::try_from(open.uploaded).unwrap_or(usize::MAX).saturating_add(group);
         let may_end = border != Border::Inside;
         if border == Border::Run || (may_end && total >= self.limits.file_bytes) {
             return self.close().await;
         }
-        let rows = open.encoder.in_progress_rows();
         let is_full = may_end && (group >= self.limits.row_group_bytes || rows >= self.limits.row_group_rows);
         if is_full || group >= self.limits.row_group_bytes.saturating_mul(OVERSIZE) {
             open.is_whole &= may_end;
-            open.encoder.flush()?;
-            open.send().await?;
+            open.ends_group = true;
         }
         Ok(())
     }
 
-    fn append(&mut self, rows: &RecordBatch) -> Result<()> {
+    async fn append(&mut self, rows: RecordBatch) -> Result<()> {
         if self.open.is_none() {
             self.open = Some(self.start()?);
         }
         let Some(open) = &mut self.open else {
             return Ok(());
         };
-        open.order.update(rows)?;
+        open.order.update(&rows)?;
         if requires_order(self.table) && !open.order.is_sorted() {
             return Err(Error::new(Kind::Invalid, "rows are not in the order of a file")
                 .with("table", &self.table.name)
                 .with("order", crate::sort_columns(self.table).join(", "))
                 .with_remedy("sort them ascending with nulls last"));
         }
-        open.stats.update(rows);
-        open.encoder.write(rows)?;
-        Ok(())
+        open.stats.update(&rows);
+        let ends_group = std::mem::take(&mut open.ends_group);
+        open.encoding.begin(rows, ends_group).await
     }
 
     fn start(&mut self) -> Result<OpenFile> {
@@ -179,15 +183,14 @@ impl TableWriter {
             None => self.properties.insert(properties(self.table, &self.schema)?).clone(),
         };
         let path = format!("{}/part-{}.parquet", self.table.name, Uuid::new_v4());
-        // The Arrow schema in the footer would be the largest part of a small file; the types come back without it.
-        let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
-        let encoder = ArrowWriter::try_new_with_options(Vec::new(), SchemaRef::clone(&self.schema), options)?;
+        let encoding = Encoding::new(Encoder::new(&self.schema, properties)?);
         let upload = BufWriter::with_capacity(Arc::clone(&self.store), Path::from(path.as_str()), PART_BYTES)
             .with_max_concurrency(PARTS_IN_FLIGHT);
         let fields: Vec<_> = self.schema.fields().iter().map(AsRef::as_ref).collect();
         Ok(OpenFile {
             path,
-            encoder,
+            encoding,
+            ends_group: false,
             upload,
             uploaded: 0,
             stats: StatsBuilder::new(self.table, &fields),
@@ -200,10 +203,10 @@ impl TableWriter {
         let Some(mut open) = self.open.take() else {
             return Ok(());
         };
-        if open.is_whole && !open.encoder.flushed_row_groups().is_empty() {
-            open.encoder.append_key_value_metadata(whole_rollouts());
-        }
-        open.encoder.finish()?;
+        open.send().await?;
+        let encoder = open.encoding.idle().await?;
+        let is_whole = open.is_whole && encoder.has_ended_group();
+        open.encoding.finish(is_whole.then(whole_rollouts)).await?;
         open.send().await?;
         open.upload.shutdown().await.map_err(|error| upload_error(error, &open.path))?;
         self.files.push(described(&open)?);
@@ -212,9 +215,9 @@ impl TableWriter {
 }
 
 impl OpenFile {
-    /// Sends what the encoder has finished.
+    /// Waits for the encoder and sends what it has finished.
     async fn send(&mut self) -> Result<()> {
-        let mut bytes = Bytes::from(std::mem::take(self.encoder.inner_mut()));
+        let mut bytes = Bytes::from(self.encoding.idle().await?.take_bytes());
         self.uploaded += bytes.len() as u64;
         while !bytes.is_empty() {
             let part = bytes.split_to(bytes.len().min(PART_BYTES));
