@@ -1,5 +1,7 @@
 //! Plans of checks: the findings, the gaps and the count of each, over what they share.
 
+use std::sync::Arc;
+
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::{Column, ScalarValue};
 use datafusion::dataframe::DataFrame;
@@ -82,58 +84,83 @@ async fn planned(
 }
 
 async fn plans(session: &Session, check: &'static Check, run: Option<&str>) -> Result<Vec<LogicalPlan>> {
-    let mut plans = vec![findings(session, check, run).await?];
+    let mut plans = findings(session, check, run).await?;
     for query in &check.undeclared {
-        plans.push(undeclared(session, check, query, run).await?);
+        plans.extend(undeclared(session, check, query, run).await?);
     }
     plans.push(examined(session, check, run).await?);
     plans.iter().map(|plan| session.optimize(plan)).collect()
 }
 
-async fn frame(session: &Session, sql: &str, run: Option<&str>) -> Result<DataFrame> {
+/// A query as one frame for each part of its `UNION ALL`s. Parts that run one after the other do not share the session's memory.
+async fn frames(session: &Session, sql: &str, run: Option<&str>) -> Result<Vec<DataFrame>> {
     let plan = session.plan(parse(sql)?, &PlanOptions::default()).await?;
-    only_run(DataFrame::new(session.context().state(), plan), run)
+    let names: Vec<String> = plan.schema().fields().iter().map(|field| field.name().clone()).collect();
+    let mut parts = Vec::new();
+    parts_of(plan, &mut parts);
+    let named = parts.into_iter().map(|part| {
+        let columns = part.schema().columns().into_iter().map(Expr::Column);
+        let columns: Vec<Expr> = columns.zip(&names).map(|(column, name)| column.alias(name)).collect();
+        only_run(DataFrame::new(session.context().state(), part).select(columns)?, run)
+    });
+    named.collect()
+}
+
+fn parts_of(plan: LogicalPlan, parts: &mut Vec<LogicalPlan>) {
+    match plan {
+        LogicalPlan::Union(union) => {
+            for input in union.inputs {
+                parts_of(Arc::unwrap_or_clone(input), parts);
+            }
+        }
+        part => parts.push(part),
+    }
 }
 
 /// The findings of a check as [`COLUMNS`].
-async fn findings(session: &Session, check: &Check, run: Option<&str>) -> Result<LogicalPlan> {
-    let frame = frame(session, check.sql, run).await?;
-    let mut wanted = Vec::new();
-    for (name, kind) in COLUMNS {
-        let missing = match name {
-            "outcome" => lit(check.outcome.as_str()),
-            "layer" => lit(check.layer.as_str()),
-            _ => lit(ScalarValue::try_from(&kind)?),
-        };
-        let value = column_of(&frame, name).unwrap_or(missing);
-        wanted.push(cast(value, kind).alias(name));
-    }
-    Ok(frame.select(wanted)?.into_unoptimized_plan())
+async fn findings(session: &Session, check: &Check, run: Option<&str>) -> Result<Vec<LogicalPlan>> {
+    let frames = frames(session, check.sql, run).await?.into_iter().map(|frame| {
+        let mut wanted = Vec::new();
+        for (name, kind) in COLUMNS {
+            let missing = match name {
+                "outcome" => lit(check.outcome.as_str()),
+                "layer" => lit(check.layer.as_str()),
+                _ => lit(ScalarValue::try_from(&kind)?),
+            };
+            let value = column_of(&frame, name).unwrap_or(missing);
+            wanted.push(cast(value, kind).alias(name));
+        }
+        Ok(frame.select(wanted)?.into_unoptimized_plan())
+    });
+    frames.collect()
 }
 
 /// The gaps of a check as [`COLUMNS`].
-async fn undeclared(session: &Session, check: &Check, query: &str, run: Option<&str>) -> Result<LogicalPlan> {
-    let frame = frame(session, query, run).await?;
-    let text = |name: &str| column_of(&frame, name).unwrap_or(lit(ScalarValue::Utf8(None)));
-    let message = concat(vec![text("missing"), lit(" is missing: "), text("remedy")]);
-    let mut wanted = Vec::new();
-    for (name, kind) in COLUMNS {
-        let value = match name {
-            "outcome" => lit(Outcome::Undeclared.as_str()),
-            "layer" => lit(check.layer.as_str()),
-            "run_id" | "build_id" | "derivation_id" => text(name),
-            "expected" => text("missing"),
-            "message" => message.clone(),
-            _ => lit(ScalarValue::try_from(&kind)?),
-        };
-        wanted.push(cast(value, kind).alias(name));
-    }
-    Ok(frame.select(wanted)?.into_unoptimized_plan())
+async fn undeclared(session: &Session, check: &Check, query: &str, run: Option<&str>) -> Result<Vec<LogicalPlan>> {
+    let frames = frames(session, query, run).await?.into_iter().map(|frame| {
+        let text = |name: &str| column_of(&frame, name).unwrap_or(lit(ScalarValue::Utf8(None)));
+        let message = concat(vec![text("missing"), lit(" is missing: "), text("remedy")]);
+        let mut wanted = Vec::new();
+        for (name, kind) in COLUMNS {
+            let value = match name {
+                "outcome" => lit(Outcome::Undeclared.as_str()),
+                "layer" => lit(check.layer.as_str()),
+                "run_id" | "build_id" | "derivation_id" => text(name),
+                "expected" => text("missing"),
+                "message" => message.clone(),
+                _ => lit(ScalarValue::try_from(&kind)?),
+            };
+            wanted.push(cast(value, kind).alias(name));
+        }
+        Ok(frame.select(wanted)?.into_unoptimized_plan())
+    });
+    frames.collect()
 }
 
 /// How many things a check judged, as one column of parts of the sum.
 async fn examined(session: &Session, check: &Check, run: Option<&str>) -> Result<LogicalPlan> {
-    let frame = frame(session, &check.examined, run).await?;
+    let plan = session.plan(parse(&check.examined)?, &PlanOptions::default()).await?;
+    let frame = only_run(DataFrame::new(session.context().state(), plan), run)?;
     let Some(column) = column_of(&frame, "examined") else {
         return Err(Error::corrupt("the check's count does not return examined"));
     };

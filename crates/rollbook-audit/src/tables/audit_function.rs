@@ -8,15 +8,16 @@ use datafusion::catalog::streaming::StreamingTable;
 use datafusion::catalog::{TableFunctionArgs, TableFunctionImpl, TableProvider};
 use datafusion::common::{DataFusionError, Result as PlanResult, ScalarValue, plan_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::logical_expr::Expr;
+use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
 use futures::{StreamExt, TryStreamExt, stream};
+use rollbook_query::Session;
 
 use super::Origin;
 use crate::catalog;
 use crate::check::Check;
-use crate::prepare::{COLUMNS, prepare};
+use crate::prepare::{COLUMNS, Prepared, prepare};
 use crate::register::session_for_checks;
 
 /// The table function.
@@ -67,9 +68,17 @@ impl PartitionStream for Findings {
 
     fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
         let schema = Arc::clone(&self.schema);
-        let streams = stream::once(open(self.origin.clone(), self.check));
-        let batches = streams
-            .map_ok(|streams| stream::iter(streams.into_iter().map(Ok::<_, DataFusionError>)).try_flatten())
+        let plans = stream::once(plans(self.origin.clone(), self.check));
+        let batches = plans
+            .map_ok(|(session, plans)| {
+                // One after the other, as an audit runs them: each may then hold what the session has.
+                stream::iter(plans)
+                    .then(move |plan| {
+                        let session = session.clone();
+                        async move { Ok::<_, DataFusionError>(session.run_optimized(&plan).await?) }
+                    })
+                    .try_flatten()
+            })
             .try_flatten()
             .and_then(move |batch| {
                 let schema = Arc::clone(&schema);
@@ -79,14 +88,9 @@ impl PartitionStream for Findings {
     }
 }
 
-async fn open(origin: Origin, check: &'static Check) -> PlanResult<Vec<SendableRecordBatchStream>> {
-    // The plans hold what they read; the session may go.
+async fn plans(origin: Origin, check: &'static Check) -> PlanResult<(Session, Vec<LogicalPlan>)> {
     let session = session_for_checks(&origin.session().await?, origin.snapshot().clone()).await?;
-    let mut streams = Vec::new();
-    for prepared in prepare(&session, &[check], None).await? {
-        for plan in prepared.findings() {
-            streams.push(session.run_optimized(plan).await?);
-        }
-    }
-    Ok(streams)
+    let prepared = prepare(&session, &[check], None).await?;
+    let plans = prepared.iter().flat_map(Prepared::findings).cloned().collect();
+    Ok((session, plans))
 }
