@@ -15,6 +15,7 @@ use rollbook_functions::Encodings;
 use rollbook_lake::Lake;
 
 use super::catalog::LakeSchema;
+use super::count::count;
 use super::pool::Pool;
 use super::{CATALOG, SCHEMA, SessionOptions};
 use crate::build_sides::{CompactBuildSides, CompactSortInputs};
@@ -65,6 +66,7 @@ pub(super) fn context(lake: &Lake, options: &SessionOptions, encodings: &Arc<Lak
     for function in rollbook_functions::aggregate_udfs() {
         context.register_udaf(function.as_ref().clone());
     }
+    context.register_udaf(count());
     Ok(context)
 }
 

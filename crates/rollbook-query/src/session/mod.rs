@@ -8,6 +8,7 @@
 mod arguments;
 mod batch_size;
 mod catalog;
+mod count;
 mod deterministic;
 mod dialect;
 mod environment;

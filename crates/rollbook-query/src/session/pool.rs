@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use datafusion::common::Result;
+use datafusion::common::{Result, resources_err};
 use datafusion::execution::memory_pool::{FairSpillPool, MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
 
 /// What an operator may hold whatever its share is, while the limit lasts.
@@ -13,6 +13,9 @@ const FLOOR: usize = 4 << 20;
 
 /// The part of the limit that one operator may hold beyond its share, while half of the limit is free.
 const PART: usize = 8;
+
+/// What merges the sorted runs of a sort: it takes as many runs at a time as memory allows, and would leave none to others.
+const MERGE: &str = "ExternalSorterMerge";
 
 /// A fair pool that is not strict while memory is free.
 #[derive(Debug)]
@@ -60,12 +63,16 @@ impl MemoryPool for Pool {
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
+        let [own, all] = [reservation.size(), self.fair.reserved()].map(|held| held.saturating_add(additional));
+        let allows = self.allows(own, all);
+        if !allows && reservation.consumer().name().starts_with(MERGE) {
+            return resources_err!("a merge of sorted runs may not hold {own} of {} bytes", self.limit);
+        }
         let error = match self.fair.try_grow(reservation, additional) {
             Ok(()) => return Ok(()),
             Err(error) => error,
         };
-        let [own, all] = [reservation.size(), self.fair.reserved()].map(|held| held.saturating_add(additional));
-        if self.allows(own, all) {
+        if allows {
             self.fair.grow(reservation, additional);
             Ok(())
         } else {
@@ -104,6 +111,18 @@ mod tests {
         // Half is held: an operator has its floor and no more.
         operators[4].try_grow(4 << 20).unwrap();
         assert!(operators[4].try_grow(1).is_err());
+    }
+
+    #[test]
+    fn a_merge_leaves_memory_to_others() {
+        let pool: Arc<dyn MemoryPool> = Arc::new(Pool::new(64 << 20));
+        let merges: Vec<_> = (0..2).map(|n| MemoryConsumer::new(format!("{MERGE}[{n}]")).register(&pool)).collect();
+        merges[0].try_grow(8 << 20).unwrap();
+        assert!(merges[0].try_grow(1).is_err());
+        // Anything else that cannot spill takes what there is.
+        MemoryConsumer::new("HashJoinInput").register(&pool).try_grow(30 << 20).unwrap();
+        merges[1].try_grow(4 << 20).unwrap();
+        assert!(merges[1].try_grow(32 << 20).is_err());
     }
 
     #[test]
