@@ -45,7 +45,7 @@ pub(crate) struct Yardstick {
 /// Run one task of Rollbook's once, and print what it cost as JSON
 #[derive(Debug, Args)]
 pub(crate) struct Task {
-    /// Name of the task
+    /// Name of the task; `check:token/prefix` is one check alone
     name: String,
     /// The yardstick's folder
     data: PathBuf,

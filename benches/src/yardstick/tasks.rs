@@ -143,7 +143,10 @@ pub(super) async fn run(name: &str, data: &Path) -> Result<(), Box<dyn Error>> {
                        SELECT pack(prompt_token_count, 32768) OVER (ORDER BY rollout_id) AS bin FROM rollouts)";
             query(&data.join("million-lake"), sql).await
         }
-        other => Err(format!("there is no task {other}").into()),
+        other => match other.strip_prefix("check:") {
+            Some(check) => audit(data, &[check], None).await,
+            None => Err(format!("there is no task {other}").into()),
+        },
     }
 }
 
