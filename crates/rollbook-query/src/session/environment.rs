@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider};
-use datafusion::config::SpillCompression;
+use datafusion::config::{ConfigNonZeroUsize, SpillCompression};
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::MemoryPool;
@@ -39,7 +39,7 @@ const SORTS_AT_ONCE: usize = 64;
 /// Builds the context of a session, without tables.
 pub(super) fn context(lake: &Lake, options: &SessionOptions, encodings: &Arc<LakeEncodings>) -> Result<SessionContext> {
     let mut state = SessionStateBuilder::new()
-        .with_config(config(options))
+        .with_config(config(options)?)
         .with_runtime_env(runtime(lake, options)?)
         .with_default_features()
         .with_physical_optimizer_rules(rules())
@@ -99,7 +99,7 @@ fn runtime(lake: &Lake, options: &SessionOptions) -> Result<Arc<RuntimeEnv>> {
     Ok(runtime)
 }
 
-fn config(options: &SessionOptions) -> SessionConfig {
+fn config(options: &SessionOptions) -> Result<SessionConfig> {
     let mut config = SessionConfig::new()
         .with_target_partitions(options.threads.max(1))
         .with_default_catalog_and_schema(CATALOG, SCHEMA)
@@ -118,7 +118,10 @@ fn config(options: &SessionOptions) -> SessionConfig {
     // A buffer that replaces a sort holds what the sort would have held: keep it within reason.
     settings.execution.sort_pushdown_buffer_capacity = 16 << 20;
     settings.execution.spill_compression = SPILL_COMPRESSION;
+    // A repartition whose tasks spill into two open files waits for the older one without end (DataFusion issue 24883). A file of
+    // one batch is never left open.
+    settings.execution.max_spill_file_size_bytes = ConfigNonZeroUsize::try_new(1)?;
     // What each sort sets aside for its merge: several run at once, and a small pool must hold them all.
     settings.execution.sort_spill_reservation_bytes = MERGE_BYTES.min(options.memory_limit / SORTS_AT_ONCE);
-    config
+    Ok(config)
 }

@@ -17,8 +17,8 @@ const PART: usize = 8;
 /// What merges the sorted runs of a sort: it takes as many runs at a time as memory allows, and would leave none to others.
 const MERGE: &str = "ExternalSorterMerge";
 
-/// Merges that may run at once and hold their part of the limit, whatever is free: some eight runs of a session of 512 MB each.
-const MERGES: usize = 32;
+/// The part of the limit that a merge may hold whatever is free: some eight runs in a session of 512 MB.
+const MERGE_PART: usize = 32;
 
 /// A fair pool that is not strict while memory is free.
 #[derive(Debug)]
@@ -35,6 +35,11 @@ impl Pool {
     /// Whether an operator may hold as much when the session's operators hold so much together.
     fn allows(&self, own: usize, all: usize) -> bool {
         (own <= FLOOR && all <= self.limit) || (own <= self.limit / PART && all <= self.limit / 2)
+    }
+
+    /// Whether a merge may: as much as an operator, but of the last quarter only little.
+    fn allows_merge(&self, own: usize, all: usize) -> bool {
+        own <= (self.limit / MERGE_PART).max(2 * FLOOR) || (own <= self.limit / PART && all <= self.limit / 4 * 3)
     }
 }
 
@@ -67,15 +72,17 @@ impl MemoryPool for Pool {
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
         let [own, all] = [reservation.size(), self.fair.reserved()].map(|held| held.saturating_add(additional));
-        let allows = self.allows(own, all);
-        if !allows && own > (self.limit / MERGES).max(2 * FLOOR) && reservation.consumer().name().starts_with(MERGE) {
-            return resources_err!("a merge of sorted runs may not hold {own} of {} bytes", self.limit);
+        if reservation.consumer().name().starts_with(MERGE) && !self.allows_merge(own, all) {
+            return resources_err!(
+                "a merge of sorted runs may not hold {own} of {} bytes while {all} are held",
+                self.limit
+            );
         }
         let error = match self.fair.try_grow(reservation, additional) {
             Ok(()) => return Ok(()),
             Err(error) => error,
         };
-        if allows {
+        if self.allows(own, all) {
             self.fair.grow(reservation, additional);
             Ok(())
         } else {
@@ -124,10 +131,10 @@ mod tests {
         assert!(merges[0].try_grow(1).is_err());
         // Anything else that cannot spill takes what there is.
         let join = MemoryConsumer::new("HashJoinInput").register(&pool);
-        join.try_grow(300 << 20).unwrap();
+        join.try_grow(350 << 20).unwrap();
         merges[1].try_grow(16 << 20).unwrap();
         assert!(merges[1].try_grow(1).is_err());
-        join.try_grow(100 << 20).unwrap();
+        join.try_grow(80 << 20).unwrap();
     }
 
     #[test]
