@@ -33,7 +33,7 @@ pub(crate) struct ReadArgs {
 /// How much memory a statement may hold.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct MemoryArgs {
-    /// Megabytes that sorts, groups and joins may hold; sorts and groups spill to disk beyond, a join ends with an error
+    /// Megabytes that sorts, groups and joins may hold; beyond, they spill to the temporary folder
     #[arg(long, value_name = "MB", default_value_t = 512, hide_short_help = true)]
     pub(crate) memory_limit: usize,
 }

@@ -4,6 +4,7 @@
 //! aggregates then fails in 512 MB with most of it free, since none may hold the four megabytes that its first batch takes.
 
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use datafusion::common::{Result, resources_err};
 use datafusion::execution::memory_pool::{FairSpillPool, MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
@@ -14,22 +15,22 @@ const FLOOR: usize = 4 << 20;
 /// The part of the limit that one operator may hold beyond its share, while half of the limit is free.
 const PART: usize = 8;
 
-/// What merges the sorted runs of a sort: it takes as many runs at a time as memory allows, and would leave none to others.
+/// What merges the sorted runs of a sort. Of spilled runs it takes as many at a time as memory allows, and would leave none to others;
+/// of runs in memory it holds what the sort held.
 const MERGE: &str = "ExternalSorterMerge";
-
-/// The part of the limit that a merge may hold whatever is free: some eight runs in a session of 512 MB.
-const MERGE_PART: usize = 32;
 
 /// A fair pool that is not strict while memory is free.
 #[derive(Debug)]
 pub(super) struct Pool {
     fair: FairSpillPool,
     limit: usize,
+    /// Operators that can spill.
+    spillable: AtomicUsize,
 }
 
 impl Pool {
     pub(super) fn new(limit: usize) -> Self {
-        Self { fair: FairSpillPool::new(limit), limit }
+        Self { fair: FairSpillPool::new(limit), limit, spillable: AtomicUsize::new(0) }
     }
 
     /// Whether an operator may hold as much when the session's operators hold so much together.
@@ -37,9 +38,10 @@ impl Pool {
         (own <= FLOOR && all <= self.limit) || (own <= self.limit / PART && all <= self.limit / 2)
     }
 
-    /// Whether a merge may: as much as an operator, but of the last quarter only little.
-    fn allows_merge(&self, own: usize, all: usize) -> bool {
-        own <= (self.limit / MERGE_PART).max(2 * FLOOR) || (own <= self.limit / PART && all <= self.limit / 4 * 3)
+    /// Whether a merge may: no more than a sort.
+    fn allows_merge(&self, own: usize) -> bool {
+        let share = self.limit / self.spillable.load(Ordering::Relaxed).max(1);
+        own <= share.max(self.limit / PART).max(FLOOR)
     }
 }
 
@@ -55,10 +57,12 @@ impl MemoryPool for Pool {
     }
 
     fn register(&self, consumer: &MemoryConsumer) {
+        self.spillable.fetch_add(usize::from(consumer.can_spill()), Ordering::Relaxed);
         self.fair.register(consumer);
     }
 
     fn unregister(&self, consumer: &MemoryConsumer) {
+        self.spillable.fetch_sub(usize::from(consumer.can_spill()), Ordering::Relaxed);
         self.fair.unregister(consumer);
     }
 
@@ -72,11 +76,8 @@ impl MemoryPool for Pool {
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
         let [own, all] = [reservation.size(), self.fair.reserved()].map(|held| held.saturating_add(additional));
-        if reservation.consumer().name().starts_with(MERGE) && !self.allows_merge(own, all) {
-            return resources_err!(
-                "a merge of sorted runs may not hold {own} of {} bytes while {all} are held",
-                self.limit
-            );
+        if reservation.consumer().name().starts_with(MERGE) && !self.allows_merge(own) {
+            return resources_err!("a merge of sorted runs may not hold {own} of {} bytes", self.limit);
         }
         let error = match self.fair.try_grow(reservation, additional) {
             Ok(()) => return Ok(()),
@@ -124,17 +125,19 @@ mod tests {
     }
 
     #[test]
-    fn a_merge_leaves_memory_to_others() {
-        let pool: Arc<dyn MemoryPool> = Arc::new(Pool::new(512 << 20));
-        let merges: Vec<_> = (0..2).map(|n| MemoryConsumer::new(format!("{MERGE}[{n}]")).register(&pool)).collect();
-        merges[0].try_grow(64 << 20).unwrap();
-        assert!(merges[0].try_grow(1).is_err());
+    fn a_merge_holds_no_more_than_a_sort() {
+        let pool: Arc<dyn MemoryPool> = Arc::new(Pool::new(64 << 20));
+        let merge = MemoryConsumer::new(format!("{MERGE}[0]")).register(&pool);
+        let others = operators(&pool);
+        merge.try_grow(8 << 20).unwrap();
+        assert!(merge.try_grow(1).is_err());
+        // Two sorts have half of it each.
+        drop(others);
+        let _sorts: Vec<_> = operators(&pool).into_iter().take(2).collect();
+        merge.try_grow(24 << 20).unwrap();
+        assert!(merge.try_grow(1).is_err());
         // Anything else that cannot spill takes what there is.
-        let join = MemoryConsumer::new("HashJoinInput").register(&pool);
-        join.try_grow(350 << 20).unwrap();
-        merges[1].try_grow(16 << 20).unwrap();
-        assert!(merges[1].try_grow(1).is_err());
-        join.try_grow(80 << 20).unwrap();
+        MemoryConsumer::new("HashJoinInput").register(&pool).try_grow(32 << 20).unwrap();
     }
 
     #[test]
