@@ -125,3 +125,54 @@ fn config(options: &SessionOptions) -> Result<SessionConfig> {
     settings.execution.sort_spill_reservation_bytes = MERGE_BYTES.min(options.memory_limit / SORTS_AT_ONCE);
     Ok(config)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit};
+    use datafusion::physical_expr::expressions::col;
+    use datafusion::physical_plan::repartition::RepartitionExec;
+    use datafusion::physical_plan::{ExecutionPlan, Partitioning, execute_stream_partitioned};
+    use futures::TryStreamExt;
+    use futures::future::join_all;
+    use tokio::time::{sleep, timeout};
+
+    use super::*;
+    use crate::fixture::Scratch;
+
+    /// Two tasks that spill for one partition must not wait for each other.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_repartition_that_spills_comes_to_an_end() {
+        const ROWS: usize = 100_000;
+        let scratch = Scratch::new().await;
+        let session = scratch.session().await;
+        let pool = Arc::clone(&session.context().runtime_env().memory_pool);
+        let MemoryLimit::Finite(limit) = pool.memory_limit() else { panic!("the session's memory has no limit") };
+        let all = MemoryConsumer::new("all").register(&pool);
+        all.try_grow(limit).unwrap();
+        let sql = format!("SELECT value % 7 AS g, concat('trace-', value) AS t FROM range(0, {ROWS})");
+        for attempt in 0..150 {
+            let frame = session.sql(&sql).await.unwrap();
+            let task = Arc::new(frame.task_ctx());
+            let mut plan = frame.create_physical_plan().await.unwrap();
+            let by =
+                |name, plan: &Arc<dyn ExecutionPlan>| Partitioning::Hash(vec![col(name, &plan.schema()).unwrap()], 2);
+            for partitioning in [Partitioning::RoundRobinBatch(2), by("g", &plan), by("t", &plan)] {
+                plan = Arc::new(RepartitionExec::try_new(plan, partitioning).unwrap());
+            }
+            let parts = execute_stream_partitioned(plan, task).unwrap().into_iter().map(async |mut part| {
+                let mut rows = 0;
+                while let Some(batch) = part.try_next().await.unwrap() {
+                    rows += batch.num_rows();
+                    // Slower than the tasks that spill.
+                    sleep(Duration::from_millis(1)).await;
+                }
+                rows
+            });
+            let count = async { join_all(parts).await.into_iter().sum::<usize>() };
+            let counted = timeout(Duration::from_secs(20), count).await;
+            assert_eq!(counted.unwrap_or_else(|_| panic!("attempt {attempt} does not end")), ROWS);
+        }
+    }
+}
