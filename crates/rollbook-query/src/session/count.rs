@@ -139,7 +139,7 @@ impl DistinctTexts {
         taken
     }
 
-    fn state_of<'a>(&self, groups: impl Iterator<Item = Box<dyn Iterator<Item = &'a str> + 'a>>) -> Result<ArrayRef> {
+    fn state_of<'a>(&self, groups: impl Iterator<Item = impl Iterator<Item = &'a str>>) -> Result<ArrayRef> {
         let item = |kind: &DataType| Field::new_list_field(kind.clone(), true);
         let mut lists = ListBuilder::new(StringBuilder::new()).with_field(item(&DataType::Utf8));
         for texts in groups {
@@ -195,14 +195,13 @@ impl GroupsAccumulator for DistinctTexts {
 
     fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
         let groups = self.take(emit_to);
-        let texts = groups.iter().map(|set| Box::new(set.iter().map(AsRef::as_ref)) as Box<dyn Iterator<Item = &str>>);
+        let texts = groups.iter().map(|set| set.iter().map(AsRef::as_ref));
         Ok(vec![self.state_of(texts)?])
     }
 
     fn convert_to_state(&self, values: &[ArrayRef], opt_filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
         let texts = as_texts(values)?;
-        let rows = (0..texts.len())
-            .map(|row| Box::new(counted(&texts, opt_filter, row).into_iter()) as Box<dyn Iterator<Item = &str>>);
+        let rows = (0..texts.len()).map(|row| counted(&texts, opt_filter, row).into_iter());
         Ok(vec![self.state_of(rows)?])
     }
 

@@ -75,7 +75,7 @@ impl MemoryPool for Pool {
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
-        let [own, all] = [reservation.size(), self.fair.reserved()].map(|held| held.saturating_add(additional));
+        let own = reservation.size().saturating_add(additional);
         if reservation.consumer().name().starts_with(MERGE) && !self.allows_merge(own) {
             return resources_err!("a merge of sorted runs may not hold {own} of {} bytes", self.limit);
         }
@@ -83,7 +83,7 @@ impl MemoryPool for Pool {
             Ok(()) => return Ok(()),
             Err(error) => error,
         };
-        if self.allows(own, all) {
+        if self.allows(own, self.fair.reserved().saturating_add(additional)) {
             self.fair.grow(reservation, additional);
             Ok(())
         } else {
