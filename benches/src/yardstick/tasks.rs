@@ -251,7 +251,7 @@ fn tokens_of(path: &Path) -> Result<u64, Box<dyn Error>> {
                 let rows = left.min(SCAN_ROWS);
                 let mut lists = Lists::new(item, rows).ok_or("a list of tokens has other items")?;
                 chunk.read(rows, &mut lists)?;
-                tokens += lists.finish()?.values().len() as u64;
+                tokens += lists.finish()?.as_list::<i32>().values().len() as u64;
                 left -= rows;
             }
         }

@@ -8,6 +8,8 @@
 //!        0 1×199 0 1×311   3×512             [17, 4, …]       ->  offsets 0, 200, 512   values [17, 4, …]
 //! ```
 //!
+//! Levels come first in a page. Where only the lengths of lists are asked for, a page is decompressed no further than they reach.
+//!
 //! It reads what [`crate::TableWriter`] writes: lists of int32, int64, float32, float64 and booleans with plain values. It knows no
 //! dictionaries.
 
@@ -16,10 +18,11 @@ mod levels;
 #[cfg(test)]
 mod tests;
 
+use std::io::Read;
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
-use parquet::basic::{Encoding, Repetition};
+use parquet::basic::{Compression, Encoding, Repetition};
 use parquet::column::page::{Page, PageReader};
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::RowGroupMetaData;
@@ -36,6 +39,8 @@ pub struct ListChunk {
     pages: SerializedPageReader<Chunk>,
     shape: Shape,
     page: Option<Values>,
+    /// Whether pages come as they lie, to be decompressed as far as their levels reach.
+    levels_alone: bool,
 }
 
 impl std::fmt::Debug for ListChunk {
@@ -58,12 +63,46 @@ impl ListChunk {
         column: usize,
         pages: Option<Vec<PageLocation>>,
     ) -> Result<Self> {
+        Self::of(bytes, start, group, column, pages, false)
+    }
+
+    /// The same for [`Lists::lengths`], which need no value.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::try_new`].
+    pub fn of_lengths(
+        bytes: Bytes,
+        start: u64,
+        group: &RowGroupMetaData,
+        column: usize,
+        pages: Option<Vec<PageLocation>>,
+    ) -> Result<Self> {
+        Self::of(bytes, start, group, column, pages, true)
+    }
+
+    fn of(
+        bytes: Bytes,
+        start: u64,
+        group: &RowGroupMetaData,
+        column: usize,
+        pages: Option<Vec<PageLocation>>,
+        lengths_alone: bool,
+    ) -> Result<Self> {
         let chunk = group.columns().get(column).ok_or_else(|| general("a row group has no such column"))?;
         let shape = Shape::of(chunk.column_descr())?;
         let rows =
             usize::try_from(group.num_rows()).ok().ok_or_else(|| general("a row group has no number of rows"))?;
         let bytes = Arc::new(Chunk { start, bytes });
-        Ok(Self { pages: SerializedPageReader::new(bytes, chunk, rows, pages)?, shape, page: None })
+        let levels_alone = lengths_alone && matches!(chunk.compression(), Compression::ZSTD(_));
+        let pages = if levels_alone {
+            // Told that nothing is compressed, the reader hands a page over as it lies.
+            let as_it_lies = chunk.clone().into_builder().set_compression(Compression::UNCOMPRESSED).build()?;
+            SerializedPageReader::new(bytes, &as_it_lies, rows, pages)?
+        } else {
+            SerializedPageReader::new(bytes, chunk, rows, pages)?
+        };
+        Ok(Self { pages, shape, page: None, levels_alone })
     }
 
     /// Reads the next rows.
@@ -140,7 +179,7 @@ impl ListChunk {
 
     fn next_page(&mut self) -> Result<Option<Values>> {
         match self.pages.get_next_page()? {
-            Some(page) => Values::of(page, self.shape).map(Some),
+            Some(page) => Values::of(page, self.shape, self.levels_alone).map(Some),
             None => Ok(None),
         }
     }
@@ -205,15 +244,20 @@ struct Values {
 }
 
 impl Values {
-    fn of(page: Page, shape: Shape) -> Result<Self> {
+    fn of(page: Page, shape: Shape, levels_alone: bool) -> Result<Self> {
         let (repetition, definition, plain, levels, encoding) = match page {
             Page::DataPage { mut buf, num_values, encoding, def_level_encoding, rep_level_encoding, .. } => {
                 if [def_level_encoding, rep_level_encoding] != [Encoding::RLE; 2] {
                     return Err(general("levels are not written in runs"));
                 }
-                let repetition = with_length(&mut buf)?;
-                let definition = with_length(&mut buf)?;
-                (repetition, definition, buf, num_values, encoding)
+                if levels_alone {
+                    let mut page = zstd::Decoder::with_buffer(buf.as_ref())?;
+                    (decompressed(&mut page)?, decompressed(&mut page)?, Bytes::new(), num_values, encoding)
+                } else {
+                    let repetition = with_length(&mut buf)?;
+                    let definition = with_length(&mut buf)?;
+                    (repetition, definition, buf, num_values, encoding)
+                }
             }
             Page::DataPageV2 { mut buf, num_values, encoding, rep_levels_byte_len, def_levels_byte_len, .. } => {
                 let repetition = split(&mut buf, rep_levels_byte_len)?;
@@ -245,7 +289,7 @@ impl Values {
     fn rows(&mut self, kind: Kind, rows: usize, mut into: Option<&mut Lists>) -> Result<()> {
         for _ in 0..rows {
             if let Some(lists) = into.as_deref_mut() {
-                lists.begin(kind != Kind::NullRow)?;
+                lists.begin(kind != Kind::NullRow);
             }
             if matches!(kind, Kind::Item | Kind::NullItem) {
                 self.items(kind, 1, into.as_deref_mut())?;
@@ -330,6 +374,17 @@ impl ChunkReader for Chunk {
 fn with_length(page: &mut Bytes) -> Result<Bytes> {
     let length = page.try_get_u32_le().ok().ok_or_else(|| general("a page ends before its levels"))?;
     split(page, length)
+}
+
+/// Reads levels that tell their own length, as far as they reach.
+fn decompressed(page: &mut impl Read) -> Result<Bytes> {
+    let ended = |_| general("a page ends within its levels");
+    let mut length = [0; 4];
+    page.read_exact(&mut length).map_err(ended)?;
+    let length = u64::from(u32::from_le_bytes(length));
+    let mut levels = Vec::new();
+    let read = page.take(length).read_to_end(&mut levels)?;
+    if read as u64 == length { Ok(levels.into()) } else { Err(general("a page ends within its levels")) }
 }
 
 fn split(page: &mut Bytes, length: u32) -> Result<Bytes> {

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use arrow::array::{
     Array, ArrayRef, AsArray, BooleanBuilder, Float32Builder, Int32Builder, Int64Builder, ListArray, ListBuilder,
-    RecordBatch,
+    RecordBatch, UInt64Array,
 };
 use arrow::compute::concat;
-use arrow::datatypes::{DataType, Field, FieldRef, Schema};
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, UInt64Type};
 use bytes::Bytes;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -81,12 +81,17 @@ fn file(array: &ListArray, optional: bool, version: WriterVersion, dictionary: b
 }
 
 fn chunk(file: &File, group: usize, with_pages: bool) -> parquet::errors::Result<ListChunk> {
+    chunk_of(file, group, with_pages, false)
+}
+
+fn chunk_of(file: &File, group: usize, with_pages: bool, lengths: bool) -> parquet::errors::Result<ListChunk> {
     let metadata = file.footer.row_group(group);
     let (start, length) = metadata.column(0).byte_range();
     let start = usize::try_from(start).unwrap();
     let bytes = file.bytes.slice(start..start + usize::try_from(length).unwrap());
     let pages = file.footer.offset_index().map(|index| index[group][0].page_locations().clone());
-    ListChunk::try_new(bytes, start as u64, metadata, 0, pages.filter(|_| with_pages))
+    let open = if lengths { ListChunk::of_lengths } else { ListChunk::try_new };
+    open(bytes, start as u64, metadata, 0, pages.filter(|_| with_pages))
 }
 
 fn item_of(array: &ListArray) -> FieldRef {
@@ -97,13 +102,14 @@ fn item_of(array: &ListArray) -> FieldRef {
 }
 
 /// Reads every group in steps of these lengths, of which each odd one is passed over; gives what was read and which rows these are.
-fn read(file: &File, item: &FieldRef, steps: &[usize], with_pages: bool) -> (ArrayRef, Vec<u64>) {
-    let mut lists = Lists::new(item, 0).unwrap();
+fn read(file: &File, item: &FieldRef, steps: &[usize], with_pages: bool, lengths: bool) -> (ArrayRef, Vec<u64>) {
+    let start = if lengths { Lists::lengths } else { Lists::new };
+    let mut lists = start(item, 0).unwrap();
     let mut places = Vec::new();
     let mut first = 0;
     for group in 0..file.footer.num_row_groups() {
         let rows = usize::try_from(file.footer.row_group(group).num_rows()).unwrap();
-        let mut chunk = chunk(file, group, with_pages).unwrap();
+        let mut chunk = chunk_of(file, group, with_pages, lengths).unwrap();
         let mut at = 0;
         for (n, step) in steps.iter().cycle().enumerate() {
             let step = (*step).min(rows - at);
@@ -121,7 +127,7 @@ fn read(file: &File, item: &FieldRef, steps: &[usize], with_pages: bool) -> (Arr
         assert!(chunk.read(1, &mut Lists::new(item, 1).unwrap()).is_err(), "a row that is not there");
         first += rows;
     }
-    (Arc::new(lists.finish().unwrap()), places)
+    (lists.finish().unwrap(), places)
 }
 
 fn by_parquet(file: &File) -> ArrayRef {
@@ -160,9 +166,12 @@ proptest! {
             let file = file(&array, optional, version, false);
             let expected = by_parquet(&file);
             prop_assert_eq!(expected.as_list::<i32>(), &array);
-            let (found, places) = read(&file, &item, &steps, with_pages);
-            let wanted = arrow::compute::take(&expected, &arrow::array::UInt64Array::from(places), None).unwrap();
+            let (found, places) = read(&file, &item, &steps, with_pages, false);
+            let wanted = arrow::compute::take(&expected, &UInt64Array::from(places), None).unwrap();
             prop_assert_eq!(&found, &wanted);
+            let (lengths, _) = read(&file, &item, &steps, with_pages, true);
+            let wanted: UInt64Array = wanted.as_list::<i32>().iter().map(|row| Some(row?.len() as u64)).collect();
+            prop_assert_eq!(lengths.as_primitive::<UInt64Type>(), &wanted);
         }
     }
 }
@@ -189,7 +198,7 @@ fn pages_that_are_not_read_need_not_be_there() {
     };
     for (skip, count) in [(first, end - first), (first, 1), (end - 1, 1), (first + 1, end - first - 1)] {
         let expected = array.slice(usize::try_from(skip).unwrap(), usize::try_from(count).unwrap());
-        assert_eq!(read(skip, count), Some(expected), "{count} rows from {skip} on");
+        assert_eq!(read(skip, count), Some(Arc::new(expected) as ArrayRef), "{count} rows from {skip} on");
     }
     assert_eq!(read(first, end - first + 1), None, "the page behind is not there");
 }
@@ -219,9 +228,13 @@ fn damage_is_an_error_and_no_panic() {
             bytes[at] ^= flip;
             file.bytes = bytes.into();
             // Other values may come of it, as of any store's bit error; a panic or an endless loop may not.
-            let mut lists = Lists::new(&item, 40).unwrap();
-            if chunk(&file, 0, false).and_then(|mut chunk| chunk.read(40, &mut lists)).is_ok() {
-                assert!(lists.finish().is_ok_and(|lists| lists.len() == 40));
+            for lengths in [false, true] {
+                let start = if lengths { Lists::lengths } else { Lists::new };
+                let mut lists = start(&item, 40).unwrap();
+                let read = chunk_of(&file, 0, false, lengths).and_then(|mut chunk| chunk.read(40, &mut lists));
+                if read.is_ok() {
+                    assert!(lists.finish().is_ok_and(|lists| lists.len() == 40));
+                }
             }
         }
     }

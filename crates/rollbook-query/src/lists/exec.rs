@@ -21,15 +21,15 @@ use datafusion::physical_plan::{
 };
 use parquet::arrow::RowNumber;
 
-use super::reading::{Files, Part, Reading};
-use crate::provider::FILE;
+use super::lift::{length_of, list_of};
+use super::reading::{Files, Part, Reading, Wanted};
+use crate::provider::{FILE, parquet_source};
 use crate::same_rows::same_rows;
-use rollbook_lake::lists::Lists;
 
 /// Name of the row's place in its file, in the scan that runs.
 const ROW: &str = "_row";
 
-/// Gives the rows of its input, a scan of the lake, and reads the lists among its columns itself.
+/// Gives the rows of its input, a scan of the lake, and reads the lists among its columns, or their lengths, itself.
 #[derive(Debug, Clone)]
 pub(crate) struct ListsExec {
     input: Arc<dyn ExecutionPlan>,
@@ -66,8 +66,8 @@ impl ListsExec {
     }
 
     fn names(&self) -> String {
-        let lists = self.beside.iter().flat_map(|beside| beside.files.names());
-        lists.collect::<Vec<_>>().join(", ")
+        let lists = self.beside.iter().flat_map(|beside| beside.files.lists());
+        lists.map(ToString::to_string).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -81,9 +81,11 @@ impl Beside {
         let mut parts = Vec::new();
         let (mut kept, mut lists) = (Vec::new(), Vec::new());
         for expr in source.projection()?.iter() {
-            if let Some(list) = list_of(&expr.expr, schema) {
+            let (list, length) = (list_of(&expr.expr, schema), length_of(&expr.expr, schema));
+            if let Some(place) = list.or(length) {
+                let field = Arc::clone(&schema.file_schema().fields()[place]);
                 parts.push(Part::List);
-                lists.push(list);
+                lists.push(if list.is_some() { Wanted::List(field) } else { Wanted::Length(field) });
             } else {
                 parts.push(Part::Column(kept.len()));
                 kept.push(expr.clone());
@@ -97,16 +99,6 @@ impl Beside {
         let files = Files::new(files, place, factory, lists, reads_all)?;
         let scan = DataSourceExec::from_data_source(narrowed(config, source, kept).ok()?);
         Some(Self { scan, parts: parts.into(), files: Arc::new(files) })
-    }
-}
-
-/// The stored list that an expression is.
-fn list_of(expr: &Arc<dyn PhysicalExpr>, schema: &TableSchema) -> Option<Arc<Field>> {
-    let column = expr.downcast_ref::<Column>()?;
-    let field = schema.file_schema().fields().get(column.index())?;
-    match field.data_type() {
-        DataType::List(item) if Lists::new(item, 0).is_some() => Some(Arc::clone(field)),
-        _ => None,
     }
 }
 
@@ -125,14 +117,9 @@ fn narrowed(config: &FileScanConfig, source: &ParquetSource, mut kept: Vec<Proje
     let Some(factory) = source.parquet_file_reader_factory() else {
         return internal_err!("a scan of the lake has no reader of its files");
     };
-    let mut narrow = ParquetSource::new(schema.clone())
-        .with_table_parquet_options(source.table_parquet_options().clone())
-        .with_parquet_file_reader_factory(Arc::clone(factory));
+    let mut narrow = parquet_source(schema.clone(), source.table_parquet_options().clone(), Arc::clone(factory));
     if let Some(predicate) = source.filter() {
         narrow = narrow.with_predicate(predicate);
-    }
-    if let Some(hint) = source.table_parquet_options().global.metadata_size_hint {
-        narrow = narrow.with_metadata_size_hint(hint);
     }
     let Some(narrow) = narrow.try_pushdown_projection(&ProjectionExprs::new(kept))? else {
         return internal_err!("a scan of Parquet takes no projection");

@@ -7,9 +7,11 @@
 //!   DataSourceExec: the same                           runs as: call_id, file, row in the file, predicate=step = 3
 //! ```
 //!
-//! Each row says where it lies, so whatever the scan leaves out, limits or shares out among threads, its lists are found.
+//! Each row says where it lies, so whatever the scan leaves out, limits or shares out among threads, its lists are found. What the scan
+//! computes of lists is computed above it ([`lift`]).
 
 mod exec;
+mod lift;
 mod reading;
 mod span;
 #[cfg(test)]
@@ -19,21 +21,33 @@ use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 
 pub(crate) use exec::ListsExec;
+use lift::Lifted;
 
 /// Puts [`ListsExec`] above every scan of the lake that reads lists it knows. It must come when scans are settled.
 #[derive(Debug)]
 pub(crate) struct ReadLists;
 
 impl PhysicalOptimizerRule for ReadLists {
-    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        plan.transform_up(|node| {
-            let lists = ListsExec::new(Arc::clone(&node));
-            Ok(if lists.reads_any() { Transformed::yes(Arc::new(lists) as _) } else { Transformed::no(node) })
+    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+        // A scan is looked at after what stands above it, and what replaces it is left alone.
+        plan.transform_down(|node| {
+            let mut lifted = Lifted::of(&node, config)?;
+            let scan = lifted.as_mut().map_or(&node, |lifted| &lifted.scan);
+            let lists = ListsExec::new(Arc::clone(scan));
+            if !lists.reads_any() {
+                return Ok(Transformed::no(node));
+            }
+            let lists: Arc<dyn ExecutionPlan> = Arc::new(lists);
+            let replaced = match lifted {
+                Some(lifted) => lifted.over(lists)?,
+                None => lists,
+            };
+            Ok(Transformed::new(replaced, true, TreeNodeRecursion::Jump))
         })
         .map(|plan| plan.data)
     }

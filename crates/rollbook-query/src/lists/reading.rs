@@ -31,12 +31,45 @@ pub(super) enum Part {
     List,
 }
 
+/// What is read of a list.
+#[derive(Debug)]
+pub(super) enum Wanted {
+    List(Arc<Field>),
+    Length(Arc<Field>),
+}
+
+impl Wanted {
+    fn field(&self) -> &Field {
+        match self {
+            Self::List(field) | Self::Length(field) => field,
+        }
+    }
+
+    fn start(&self, rows: usize) -> Option<Lists> {
+        let DataType::List(item) = self.field().data_type() else {
+            return None;
+        };
+        match self {
+            Self::List(_) => Lists::new(item, rows),
+            Self::Length(_) => Lists::lengths(item, rows),
+        }
+    }
+}
+
+impl fmt::Display for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::List(field) => write!(f, "{}", field.name()),
+            Self::Length(field) => write!(f, "cardinality({})", field.name()),
+        }
+    }
+}
+
 /// The files of a scan, by the numbers that its rows carry.
 pub(super) struct Files {
     files: HashMap<i64, PartitionedFile>,
     factory: Arc<dyn ParquetFileReaderFactory>,
-    /// The lists that are read.
-    lists: Vec<Arc<Field>>,
+    lists: Vec<Wanted>,
     /// Whether the scan gives all rows.
     reads_all: bool,
 }
@@ -53,7 +86,7 @@ impl Files {
         files: impl Iterator<Item = &'a PartitionedFile>,
         place: usize,
         factory: Arc<dyn ParquetFileReaderFactory>,
-        lists: Vec<Arc<Field>>,
+        lists: Vec<Wanted>,
         reads_all: bool,
     ) -> Option<Self> {
         let numbered = files.map(|file| match file.partition_values.get(place) {
@@ -62,12 +95,10 @@ impl Files {
         });
         Some(Self { files: numbered.collect::<Option<_>>()?, factory, lists, reads_all })
     }
-}
 
-impl Files {
-    /// Names of the lists.
-    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
-        self.lists.iter().map(|field| field.name().as_str())
+    /// What is read.
+    pub(super) fn lists(&self) -> &[Wanted] {
+        &self.lists
     }
 }
 
@@ -130,8 +161,8 @@ impl Reading {
 
     async fn complete(&mut self, batch: &RecordBatch) -> Result<RecordBatch> {
         let mut lists = Vec::new();
-        for field in &self.files.lists {
-            match item_of(field).and_then(|item| Lists::new(item, batch.num_rows())) {
+        for wanted in &self.files.lists {
+            match wanted.start(batch.num_rows()) {
                 Some(builder) => lists.push(builder),
                 None => return internal_err!("a column that is no list is read as one"),
             }
@@ -171,7 +202,7 @@ impl Reading {
             columns.push(match part {
                 Part::Column(place) => Arc::clone(batch.column(*place)),
                 Part::List => match lists.next() {
-                    Some((list, field)) => Arc::new(list.finish().map_err(|error| self.damaged(field.name(), error))?),
+                    Some((list, wanted)) => list.finish().map_err(|error| self.damaged(wanted, error))?,
                     None => return internal_err!("a list was not read"),
                 },
             });
@@ -212,8 +243,8 @@ impl Reading {
             return exec_err!("{} has no row {}", open.path, wanted.start);
         };
         let mut spans = Vec::new();
-        for field in &self.files.lists {
-            let Some(leaf) = leaf_of(group, field.name()) else {
+        for list in &self.files.lists {
+            let Some(leaf) = leaf_of(group, list.field().name()) else {
                 spans.push(None);
                 continue;
             };
@@ -229,12 +260,16 @@ impl Reading {
         let mut bytes = open.reader.get_byte_ranges(ranges).await?.into_iter();
         let mut chunks = Vec::with_capacity(spans.len());
         let mut end = group.num_rows();
-        for (span, field) in spans.into_iter().zip(&self.files.lists) {
+        for (span, wanted) in spans.into_iter().zip(&self.files.lists) {
             let chunk = span.and_then(|span| Some((span, bytes.next()?))).map(|((span, pages), bytes)| {
                 end = end.min(span.end);
-                ListChunk::try_new(bytes, span.bytes.start, group, span.leaf, pages.map(<[PageLocation]>::to_vec))
+                let pages = pages.map(<[PageLocation]>::to_vec);
+                match wanted {
+                    Wanted::List(_) => ListChunk::try_new(bytes, span.bytes.start, group, span.leaf, pages),
+                    Wanted::Length(_) => ListChunk::of_lengths(bytes, span.bytes.start, group, span.leaf, pages),
+                }
             });
-            chunks.push(chunk.transpose().map_err(|error| damaged(&open.path, field.name(), error))?);
+            chunks.push(chunk.transpose().map_err(|error| damaged(&open.path, wanted, error))?);
         }
         (open.next, open.rows, open.chunks) = (first, wanted.start..first + end, chunks);
         self.open = Some(open);
@@ -247,31 +282,27 @@ impl Reading {
             return internal_err!("no row group is open");
         };
         let skipped = usize::try_from(row - open.next).unwrap_or(0);
-        for ((chunk, lists), field) in open.chunks.iter_mut().zip(lists).zip(&self.files.lists) {
+        for ((chunk, lists), wanted) in open.chunks.iter_mut().zip(lists).zip(&self.files.lists) {
             let read = match chunk {
                 Some(chunk) => chunk.skip(skipped).and_then(|()| chunk.read(rows, lists)),
-                None => lists.push_nulls(rows),
+                None => {
+                    lists.push_nulls(rows);
+                    Ok(())
+                }
             };
-            read.map_err(|error| damaged(&open.path, field.name(), error))?;
+            read.map_err(|error| damaged(&open.path, wanted, error))?;
         }
         open.next = row + i64::try_from(rows).unwrap_or(0);
         Ok(())
     }
 
-    fn damaged(&self, column: &str, error: ParquetError) -> DataFusionError {
-        damaged(self.open.as_ref().map_or("", |open| &open.path), column, error)
+    fn damaged(&self, wanted: &Wanted, error: ParquetError) -> DataFusionError {
+        damaged(self.open.as_ref().map_or("", |open| &open.path), wanted, error)
     }
 }
 
-fn damaged(path: &str, column: &str, error: ParquetError) -> DataFusionError {
-    DataFusionError::from(error).context(format!("{path}: column {column} cannot be read"))
-}
-
-fn item_of(list: &Field) -> Option<&Arc<Field>> {
-    match list.data_type() {
-        DataType::List(item) => Some(item),
-        _ => None,
-    }
+fn damaged(path: &str, wanted: &Wanted, error: ParquetError) -> DataFusionError {
+    DataFusionError::from(error).context(format!("{path}: column {} cannot be read", wanted.field().name()))
 }
 
 /// File and row of each row.

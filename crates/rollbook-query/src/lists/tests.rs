@@ -7,7 +7,9 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::util::display::array_value_to_string;
 use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::datasource::MemTable;
 use datafusion::physical_plan::{ExecutionPlan, collect, displayable};
+use datafusion::prelude::SessionContext;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use rollbook_lake::WriterLimits;
 use rollbook_lake::codec::Encoder;
@@ -158,4 +160,98 @@ async fn a_damaged_page_is_told_with_file_and_column() {
     let session = scratch.session().await;
     let error = session.collect("SELECT call_id, output_token_ids FROM calls").await.unwrap_err().to_string();
     assert!(error.contains(&file) && error.contains("output_token_ids"), "{error}");
+}
+
+/// The same calls in memory, for `DataFusion` as it comes.
+async fn in_memory(session: &Session) -> SessionContext {
+    let columns = "call_id, step, call_index, output_len, output_token_ids, output_logprobs, sampled_mask";
+    let rows = session.collect(&format!("SELECT {columns} FROM calls")).await.unwrap();
+    let context = SessionContext::new();
+    let table = MemTable::try_new(rows[0].schema(), vec![rows]).unwrap();
+    context.register_table("calls", Arc::new(table)).unwrap();
+    context
+}
+
+#[tokio::test]
+async fn what_is_made_of_lists_is_what_datafusion_makes() {
+    let scratch = lake().await;
+    let session = scratch.session().await;
+    let memory = in_memory(&session).await;
+    for (sql, reads, count) in [
+        // Lengths alone, of lists that are there, empty, or null.
+        (
+            "SELECT call_id, cardinality(output_logprobs), array_length(sampled_mask) FROM calls",
+            "cardinality(output_logprobs), cardinality(sampled_mask)",
+            420,
+        ),
+        (
+            "SELECT call_id FROM calls WHERE sampled_mask IS NULL AND output_logprobs IS NOT NULL",
+            "cardinality(output_logprobs), cardinality(sampled_mask)",
+            180,
+        ),
+        (
+            "SELECT call_id, output_len FROM calls WHERE cardinality(sampled_mask) < output_len + 1 AND step = 1",
+            "cardinality(sampled_mask)",
+            42,
+        ),
+        (
+            "SELECT call_id, coalesce(cardinality(output_logprobs), 7) + output_len AS n, call_index FROM calls \
+            WHERE call_index < 3",
+            "cardinality(output_logprobs)",
+            180,
+        ),
+        (
+            "SELECT call_id, 60 / (output_len - 31) AS n FROM calls WHERE cardinality(sampled_mask) <> 31",
+            "cardinality(sampled_mask)",
+            120,
+        ),
+        // A list that is read needs no length besides.
+        (
+            "SELECT call_id, output_logprobs, cardinality(output_logprobs) FROM calls WHERE output_logprobs IS NOT NULL",
+            "output_logprobs",
+            300,
+        ),
+        (
+            "SELECT call_id, array_sum(output_token_ids), sampled_mask[2] FROM calls \
+            WHERE cardinality(output_token_ids) = output_len AND output_token_ids[1] > 40",
+            "output_token_ids, sampled_mask",
+            193,
+        ),
+        (
+            "SELECT call_id, array_to_string(output_logprobs, ' ') AS text, step FROM calls \
+            WHERE cardinality(sampled_mask) > 3 OR (step = 2 AND output_logprobs IS NULL)",
+            "output_logprobs, cardinality(sampled_mask)",
+            153,
+        ),
+    ] {
+        let with = plan(&session, sql).await;
+        assert!(shown(&with).contains(&format!("ListsExec: lists=[{reads}]")), "{sql}\n{}", shown(&with));
+        let found = rows(&session, Arc::clone(&with)).await;
+        let expected = by_id(&memory.sql(sql).await.unwrap().collect().await.unwrap());
+        assert_eq!(found, expected, "{sql}");
+        assert_eq!(found.len(), count, "{sql}");
+    }
+}
+
+#[tokio::test]
+async fn a_limit_counts_rows_that_pass() {
+    let scratch = lake().await;
+    let session = scratch.session().await;
+    let sql = "SELECT call_id, cardinality(sampled_mask) AS n FROM calls WHERE sampled_mask IS NOT NULL LIMIT 50";
+    let found = rows(&session, plan(&session, sql).await).await;
+    assert_eq!(found.len(), 50);
+    assert!(found.values().all(|row| !row[0].is_empty()), "{found:?}");
+}
+
+#[tokio::test]
+async fn rows_are_counted_where_no_column_is_read() {
+    let scratch = lake().await;
+    let session = scratch.session().await;
+    for (sql, count) in [
+        ("SELECT count(*) FROM calls WHERE output_logprobs IS NULL", "120"),
+        ("SELECT count(*) FROM calls WHERE cardinality(output_token_ids) = 0", "6"),
+    ] {
+        let found = session.collect(sql).await.unwrap();
+        assert_eq!(array_value_to_string(found[0].column(0), 0).unwrap(), count, "{sql}");
+    }
 }

@@ -27,6 +27,7 @@ pub use codec::PlanCodec;
 pub use decode::DecodeExec;
 pub use table::LakeTable;
 
+pub(crate) use scan::parquet_source;
 pub(crate) use table::FILE;
 
 use crate::error::Result;

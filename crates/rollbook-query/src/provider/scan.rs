@@ -10,7 +10,7 @@ use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue, Statistics};
 use datafusion::config::TableParquetOptions;
 use datafusion::datasource::listing::PartitionedFile;
-use datafusion::datasource::physical_plan::parquet::CachedParquetFileReaderFactory;
+use datafusion::datasource::physical_plan::parquet::{CachedParquetFileReaderFactory, ParquetFileReaderFactory};
 use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::table_schema::TableSchema;
@@ -107,15 +107,8 @@ impl Scan<'_> {
             global: state.config_options().execution.parquet.clone(),
             ..TableParquetOptions::default()
         };
-        let hint = options.global.metadata_size_hint;
-        let mut source = ParquetSource::new(schema.clone())
-            .with_table_parquet_options(options)
-            .with_parquet_file_reader_factory(Arc::new(CachedParquetFileReaderFactory::new(store, cache)));
-        // A footer in one request, not two.
-        if let Some(hint) = hint {
-            source = source.with_metadata_size_hint(hint);
-        }
-        Ok(Source { source, schema })
+        let readers = Arc::new(CachedParquetFileReaderFactory::new(store, cache));
+        Ok(Source { source: parquet_source(schema.clone(), options, readers), schema })
     }
 
     fn builder(&self, source: Source, columns: &[String]) -> Result<FileScanConfigBuilder> {
@@ -178,6 +171,22 @@ impl Scan<'_> {
             Some(PhysicalSortExpr::new(Arc::new(column), options))
         });
         LexOrdering::new(exprs).into_iter().collect()
+    }
+}
+
+/// A source of a table's files, without predicate or projection.
+pub(crate) fn parquet_source(
+    schema: TableSchema,
+    options: TableParquetOptions,
+    readers: Arc<dyn ParquetFileReaderFactory>,
+) -> ParquetSource {
+    let hint = options.global.metadata_size_hint;
+    let source =
+        ParquetSource::new(schema).with_table_parquet_options(options).with_parquet_file_reader_factory(readers);
+    match hint {
+        // A footer in one request, not two.
+        Some(hint) => source.with_metadata_size_hint(hint),
+        None => source,
     }
 }
 
