@@ -12,6 +12,7 @@ use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use parquet::file::reader::ChunkReader;
 use rollbook_lake::lists::{ListChunk, Lists};
+use rollbook_testing::generate::tables::nth_rollout_id;
 use serde_json::{Value, json};
 
 use super::measured::Clock;
@@ -73,7 +74,8 @@ const GRPO: &str = "grpo(value, rollout_id) OVER (PARTITION BY run_id, group_id)
 /// The snapshot that shows the import and no build: peers look at calls alone.
 const IMPORTED: u64 = 1;
 
-/// A copied rollout begins with a copied first answer; only where that is so are all answers looked at.
+/// A copied rollout begins with a copied first answer; only where that is so are all answers looked at. Where no statistic tells which
+/// side of a join is small, the one named first is held.
 const DUPLICATES: &str = "
 WITH suspect AS (
     SELECT run_id, output_digest FROM calls WHERE call_index = 0
@@ -81,11 +83,12 @@ WITH suspect AS (
 ),
 whole AS (
     SELECT calls.run_id, calls.rollout_id, string_agg(calls.output_digest, ',' ORDER BY calls.call_index, calls.call_id) AS digests
-    FROM calls JOIN (
+    FROM (
         SELECT first.run_id, first.rollout_id FROM calls AS first
         JOIN suspect ON first.run_id = suspect.run_id AND first.output_digest = suspect.output_digest
         WHERE first.call_index = 0
-    ) AS begun ON calls.run_id = begun.run_id AND calls.rollout_id = begun.rollout_id
+    ) AS begun
+    JOIN calls ON calls.run_id = begun.run_id AND calls.rollout_id = begun.rollout_id
     GROUP BY calls.run_id, calls.rollout_id
 )
 SELECT coalesce(sum(n - 1), 0) FROM (SELECT count(*) AS n FROM whole GROUP BY run_id, digests HAVING count(*) > 1)";
@@ -333,11 +336,12 @@ async fn export_rows(data: &Path) -> Result<(), Box<dyn Error>> {
 }
 
 async fn lookup(data: &Path) -> Result<(), Box<dyn Error>> {
+    let rollouts = lake_at(&data.join("lake")).await?.snapshot().await?.table("rollouts").rows();
+    // The one the peer looks for: neither first nor last in its file.
+    let id = nth_rollout_id(rollouts * 7 / 9);
     let clock = Clock::start();
     let lake = lake_at(&data.join("lake")).await?;
     let session = phases::session(&lake, None).await?;
-    let wanted = session.collect("SELECT rollout_id FROM rollouts ORDER BY rollout_id LIMIT 1").await?;
-    let id = array_value_to_string(wanted.first().ok_or("the lake has no rollout")?.column(0), 0)?;
     let sql = format!(
         "SELECT call_id, prompt_token_ids, output_token_ids, output_logprobs FROM calls WHERE rollout_id = '{id}'"
     );

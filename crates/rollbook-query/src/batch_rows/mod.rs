@@ -8,8 +8,11 @@
 //! AggregateExec                              AggregateExec
 //!   HashJoinExec: call_id, digest      ->      HashJoinExec                       batches of 8,192 rows
 //!     ProjectionExec: call_id, f(prompt)         ProjectionExec
-//!       DecodeExec: call_id, prompt                BatchRowsExec: rows=6
-//!       …                                            DecodeExec                   batches of 6 rows
+//!       FilterExec: prompt                         BatchRowsExec: rows=6
+//!         DecodeExec: call_id, prompt                FilterExec                   batches of 6 rows
+//!           DataSourceExec: suffix                     DecodeExec                 batches of 2 MB
+//!                                                        BatchRowsExec: rows=8192
+//!                                                          DataSourceExec         batches of its own
 //! ```
 
 mod exec;
@@ -28,6 +31,9 @@ use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceCh
 pub(crate) use exec::BatchRowsExec;
 
 use crate::provider::DecodeExec;
+
+/// A filter of long rows gathers this part of a batch.
+const GATHERED: usize = 4;
 
 /// Lets every operator run in batches that suit the rows it gives.
 #[derive(Debug)]
@@ -60,16 +66,27 @@ impl BatchRows {
     /// The plan for a consumer that runs in batches of so many rows.
     fn suit(&self, plan: Arc<dyn ExecutionPlan>, around: usize, texts: bool) -> Result<Arc<dyn ExecutionPlan>> {
         let own = if is_long(&plan.schema(), texts) { self.long } else { self.short };
-        let children = plan.children().into_iter().map(|child| self.suit(Arc::clone(child), own, texts));
-        let children = children.collect::<Result<Vec<_>>>()?;
+        // It cuts what it gives by bytes: the scan below it, of stored rows, knows its own size.
+        let decodes = plan.downcast_ref::<DecodeExec>().is_some();
+        let below = |child: &Arc<dyn ExecutionPlan>| {
+            let child = Arc::clone(child);
+            if decodes {
+                Ok(Arc::new(BatchRowsExec::new(child, self.short)) as _)
+            } else {
+                self.suit(child, own, texts)
+            }
+        };
+        let children = plan.children().into_iter().map(below).collect::<Result<Vec<Arc<dyn ExecutionPlan>>>>()?;
         let plan = if children.is_empty() {
             plan
         } else {
             plan.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))?
         };
-        // A filter was told its rows when it was planned.
+        // A filter was told its rows when it was planned. It gathers what it keeps up to them, and copies: long rows go on as they come
+        // unless few are kept.
+        let gathered = if own == self.short { own } else { own.div_ceil(GATHERED) };
         let plan = match plan.downcast_ref::<FilterExec>() {
-            Some(filter) => Arc::new(filter.with_batch_size(own)?) as Arc<dyn ExecutionPlan>,
+            Some(filter) => Arc::new(filter.with_batch_size(gathered)?) as Arc<dyn ExecutionPlan>,
             None => plan,
         };
         Ok(if own == around { plan } else { Arc::new(BatchRowsExec::new(plan, own)) })

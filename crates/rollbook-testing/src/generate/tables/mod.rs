@@ -205,7 +205,12 @@ pub fn scores(options: &Options, rollouts: &[Rollout], columns: Columns) -> Resu
 
 /// The id of a rollout.
 pub fn rollout_id(rollout: &Rollout) -> String {
-    format!("r{:07}", rollout.index)
+    nth_rollout_id(rollout.index)
+}
+
+/// The id of a run's nth rollout, from 0 on.
+pub fn nth_rollout_id(index: u64) -> String {
+    format!("r{index:07}")
 }
 
 /// The id of a call of a rollout.
