@@ -7,6 +7,8 @@ use arrow::buffer::{Buffer, MutableBuffer, OffsetBuffer};
 use arrow::datatypes::{DataType, FieldRef};
 use parquet::errors::{ParquetError, Result};
 
+use super::plain::Plain;
+
 /// Lists that become one array, of themselves or of their lengths.
 #[derive(Debug)]
 pub struct Lists {
@@ -88,14 +90,18 @@ impl Lists {
         }
     }
 
-    /// Copies plain values of a page, from item `from` on.
-    pub(super) fn copy(&mut self, page: &[u8], from: usize, items: usize) -> Result<()> {
+    /// Copies values of a page, from item `from` on.
+    pub(super) fn copy(&mut self, page: &mut Plain, from: usize, items: usize) -> Result<()> {
         let short = || ParquetError::General("the values of a page end before its levels do".to_owned());
         match &mut self.values {
-            Values::Bytes { width, bytes } => {
-                bytes.extend_from_slice(page.get(from * *width..(from + items) * *width).ok_or_else(short)?);
-            }
+            Values::Bytes { width, bytes } => match page {
+                Plain::Whole(page) => {
+                    bytes.extend_from_slice(page.get(from * *width..(from + items) * *width).ok_or_else(short)?);
+                }
+                Plain::Coming(page) => page.append(from * *width, items * *width, bytes)?,
+            },
             Values::Bits(bits) => {
+                let page = page.whole()?;
                 if page.len() * 8 < from + items {
                     return Err(short());
                 }

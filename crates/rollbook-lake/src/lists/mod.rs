@@ -8,17 +8,18 @@
 //!        0 1×199 0 1×311   3×512             [17, 4, …]       ->  offsets 0, 200, 512   values [17, 4, …]
 //! ```
 //!
-//! Levels come first in a page. Where only the lengths of lists are asked for, a page is decompressed no further than they reach.
+//! Levels come first in a page. Where only the lengths of lists are asked for, a page is decompressed no further than they reach; where
+//! some rows are, no further than the last of them.
 //!
 //! It reads what [`crate::TableWriter`] writes: lists of int32, int64, float32, float64 and booleans with plain values. It knows no
 //! dictionaries.
 
 mod items;
 mod levels;
+mod plain;
 #[cfg(test)]
 mod tests;
 
-use std::io::Read;
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
@@ -33,14 +34,15 @@ use parquet::schema::types::ColumnDescriptor;
 
 pub use items::Lists;
 use levels::Levels;
+use plain::{Decompressed, Plain};
 
 /// A list column of one row group, read from its first row to its last.
 pub struct ListChunk {
     pages: SerializedPageReader<Chunk>,
     shape: Shape,
     page: Option<Values>,
-    /// Whether pages come as they lie, to be decompressed as far as their levels reach.
-    levels_alone: bool,
+    /// Whether pages come as they lie, to be decompressed as far as they are read.
+    as_it_lies: bool,
 }
 
 impl std::fmt::Debug for ListChunk {
@@ -66,12 +68,12 @@ impl ListChunk {
         Self::of(bytes, start, group, column, pages, false)
     }
 
-    /// The same for [`Lists::lengths`], which need no value.
+    /// The same where [`Lists::lengths`] are read, or some rows of a page: slower where all of it is read.
     ///
     /// # Errors
     ///
     /// As for [`Self::try_new`].
-    pub fn of_lengths(
+    pub fn in_part(
         bytes: Bytes,
         start: u64,
         group: &RowGroupMetaData,
@@ -87,22 +89,22 @@ impl ListChunk {
         group: &RowGroupMetaData,
         column: usize,
         pages: Option<Vec<PageLocation>>,
-        lengths_alone: bool,
+        in_part: bool,
     ) -> Result<Self> {
         let chunk = group.columns().get(column).ok_or_else(|| general("a row group has no such column"))?;
         let shape = Shape::of(chunk.column_descr())?;
         let rows =
             usize::try_from(group.num_rows()).ok().ok_or_else(|| general("a row group has no number of rows"))?;
         let bytes = Arc::new(Chunk { start, bytes });
-        let levels_alone = lengths_alone && matches!(chunk.compression(), Compression::ZSTD(_));
-        let pages = if levels_alone {
+        let as_it_lies = in_part && matches!(chunk.compression(), Compression::ZSTD(_));
+        let pages = if as_it_lies {
             // Told that nothing is compressed, the reader hands a page over as it lies.
-            let as_it_lies = chunk.clone().into_builder().set_compression(Compression::UNCOMPRESSED).build()?;
-            SerializedPageReader::new(bytes, &as_it_lies, rows, pages)?
+            let plain = chunk.clone().into_builder().set_compression(Compression::UNCOMPRESSED).build()?;
+            SerializedPageReader::new(bytes, &plain, rows, pages)?
         } else {
             SerializedPageReader::new(bytes, chunk, rows, pages)?
         };
-        Ok(Self { pages, shape, page: None, levels_alone })
+        Ok(Self { pages, shape, page: None, as_it_lies })
     }
 
     /// Reads the next rows.
@@ -179,7 +181,7 @@ impl ListChunk {
 
     fn next_page(&mut self) -> Result<Option<Values>> {
         match self.pages.get_next_page()? {
-            Some(page) => Values::of(page, self.shape, self.levels_alone).map(Some),
+            Some(page) => Values::of(page, self.shape, self.as_it_lies).map(Some),
             None => Ok(None),
         }
     }
@@ -237,32 +239,45 @@ struct Values {
     definition: Levels,
     /// Levels that are left.
     left: usize,
-    plain: Bytes,
+    plain: Plain,
     /// Values before this one are passed over or copied, those up to `next` are counted.
     copied: usize,
     next: usize,
 }
 
 impl Values {
-    fn of(page: Page, shape: Shape, levels_alone: bool) -> Result<Self> {
+    fn of(page: Page, shape: Shape, as_it_lies: bool) -> Result<Self> {
         let (repetition, definition, plain, levels, encoding) = match page {
             Page::DataPage { mut buf, num_values, encoding, def_level_encoding, rep_level_encoding, .. } => {
                 if [def_level_encoding, rep_level_encoding] != [Encoding::RLE; 2] {
                     return Err(general("levels are not written in runs"));
                 }
-                if levels_alone {
-                    let mut page = zstd::Decoder::with_buffer(buf.as_ref())?;
-                    (decompressed(&mut page)?, decompressed(&mut page)?, Bytes::new(), num_values, encoding)
+                if as_it_lies {
+                    let mut page = Decompressed::new(buf)?;
+                    (page.levels()?, page.levels()?, Plain::Coming(page), num_values, encoding)
                 } else {
                     let repetition = with_length(&mut buf)?;
                     let definition = with_length(&mut buf)?;
-                    (repetition, definition, buf, num_values, encoding)
+                    (repetition, definition, Plain::Whole(buf), num_values, encoding)
                 }
             }
-            Page::DataPageV2 { mut buf, num_values, encoding, rep_levels_byte_len, def_levels_byte_len, .. } => {
+            Page::DataPageV2 {
+                mut buf,
+                num_values,
+                encoding,
+                rep_levels_byte_len,
+                def_levels_byte_len,
+                is_compressed,
+                ..
+            } => {
                 let repetition = split(&mut buf, rep_levels_byte_len)?;
                 let definition = split(&mut buf, def_levels_byte_len)?;
-                (repetition, definition, buf, num_values, encoding)
+                let plain = if as_it_lies && is_compressed && !buf.is_empty() {
+                    Plain::Coming(Decompressed::new(buf)?)
+                } else {
+                    Plain::Whole(buf)
+                };
+                (repetition, definition, plain, num_values, encoding)
             }
             Page::DictionaryPage { .. } => return Err(general("a list has a dictionary")),
         };
@@ -325,7 +340,7 @@ impl Values {
         if let Some(lists) = into
             && self.next > self.copied
         {
-            lists.copy(&self.plain, self.copied, self.next - self.copied)?;
+            lists.copy(&mut self.plain, self.copied, self.next - self.copied)?;
         }
         self.copied = self.next;
         Ok(())
@@ -374,17 +389,6 @@ impl ChunkReader for Chunk {
 fn with_length(page: &mut Bytes) -> Result<Bytes> {
     let length = page.try_get_u32_le().ok().ok_or_else(|| general("a page ends before its levels"))?;
     split(page, length)
-}
-
-/// Reads levels that tell their own length, as far as they reach.
-fn decompressed(page: &mut impl Read) -> Result<Bytes> {
-    let ended = |_| general("a page ends within its levels");
-    let mut length = [0; 4];
-    page.read_exact(&mut length).map_err(ended)?;
-    let length = u64::from(u32::from_le_bytes(length));
-    let mut levels = Vec::new();
-    let read = page.take(length).read_to_end(&mut levels)?;
-    if read as u64 == length { Ok(levels.into()) } else { Err(general("a page ends within its levels")) }
 }
 
 fn split(page: &mut Bytes, length: u32) -> Result<Bytes> {

@@ -84,13 +84,13 @@ fn chunk(file: &File, group: usize, with_pages: bool) -> parquet::errors::Result
     chunk_of(file, group, with_pages, false)
 }
 
-fn chunk_of(file: &File, group: usize, with_pages: bool, lengths: bool) -> parquet::errors::Result<ListChunk> {
+fn chunk_of(file: &File, group: usize, with_pages: bool, in_part: bool) -> parquet::errors::Result<ListChunk> {
     let metadata = file.footer.row_group(group);
     let (start, length) = metadata.column(0).byte_range();
     let start = usize::try_from(start).unwrap();
     let bytes = file.bytes.slice(start..start + usize::try_from(length).unwrap());
     let pages = file.footer.offset_index().map(|index| index[group][0].page_locations().clone());
-    let open = if lengths { ListChunk::of_lengths } else { ListChunk::try_new };
+    let open = if in_part { ListChunk::in_part } else { ListChunk::try_new };
     open(bytes, start as u64, metadata, 0, pages.filter(|_| with_pages))
 }
 
@@ -101,15 +101,22 @@ fn item_of(array: &ListArray) -> FieldRef {
     }
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum How {
+    Whole,
+    InPart,
+    Lengths,
+}
+
 /// Reads every group in steps of these lengths, of which each odd one is passed over; gives what was read and which rows these are.
-fn read(file: &File, item: &FieldRef, steps: &[usize], with_pages: bool, lengths: bool) -> (ArrayRef, Vec<u64>) {
-    let start = if lengths { Lists::lengths } else { Lists::new };
+fn read(file: &File, item: &FieldRef, steps: &[usize], with_pages: bool, how: How) -> (ArrayRef, Vec<u64>) {
+    let start = if how == How::Lengths { Lists::lengths } else { Lists::new };
     let mut lists = start(item, 0).unwrap();
     let mut places = Vec::new();
     let mut first = 0;
     for group in 0..file.footer.num_row_groups() {
         let rows = usize::try_from(file.footer.row_group(group).num_rows()).unwrap();
-        let mut chunk = chunk_of(file, group, with_pages, lengths).unwrap();
+        let mut chunk = chunk_of(file, group, with_pages, how != How::Whole).unwrap();
         let mut at = 0;
         for (n, step) in steps.iter().cycle().enumerate() {
             let step = (*step).min(rows - at);
@@ -166,10 +173,12 @@ proptest! {
             let file = file(&array, optional, version, false);
             let expected = by_parquet(&file);
             prop_assert_eq!(expected.as_list::<i32>(), &array);
-            let (found, places) = read(&file, &item, &steps, with_pages, false);
+            let (found, places) = read(&file, &item, &steps, with_pages, How::Whole);
             let wanted = arrow::compute::take(&expected, &UInt64Array::from(places), None).unwrap();
             prop_assert_eq!(&found, &wanted);
-            let (lengths, _) = read(&file, &item, &steps, with_pages, true);
+            let (found, _) = read(&file, &item, &steps, with_pages, How::InPart);
+            prop_assert_eq!(&found, &wanted);
+            let (lengths, _) = read(&file, &item, &steps, with_pages, How::Lengths);
             let wanted: UInt64Array = wanted.as_list::<i32>().iter().map(|row| Some(row?.len() as u64)).collect();
             prop_assert_eq!(lengths.as_primitive::<UInt64Type>(), &wanted);
         }
@@ -228,10 +237,11 @@ fn damage_is_an_error_and_no_panic() {
             bytes[at] ^= flip;
             file.bytes = bytes.into();
             // Other values may come of it, as of any store's bit error; a panic or an endless loop may not.
-            for lengths in [false, true] {
-                let start = if lengths { Lists::lengths } else { Lists::new };
+            for how in [How::Whole, How::InPart, How::Lengths] {
+                let start = if how == How::Lengths { Lists::lengths } else { Lists::new };
                 let mut lists = start(&item, 40).unwrap();
-                let read = chunk_of(&file, 0, false, lengths).and_then(|mut chunk| chunk.read(40, &mut lists));
+                let read =
+                    chunk_of(&file, 0, false, how != How::Whole).and_then(|mut chunk| chunk.read(40, &mut lists));
                 if read.is_ok() {
                     assert!(lists.finish().is_ok_and(|lists| lists.len() == 40));
                 }

@@ -263,11 +263,9 @@ impl Reading {
         for (span, wanted) in spans.into_iter().zip(&self.files.lists) {
             let chunk = span.and_then(|span| Some((span, bytes.next()?))).map(|((span, pages), bytes)| {
                 end = end.min(span.end);
-                let pages = pages.map(<[PageLocation]>::to_vec);
-                match wanted {
-                    Wanted::List(_) => ListChunk::try_new(bytes, span.bytes.start, group, span.leaf, pages),
-                    Wanted::Length(_) => ListChunk::of_lengths(bytes, span.bytes.start, group, span.leaf, pages),
-                }
+                let in_part = !self.files.reads_all || matches!(wanted, Wanted::Length(_));
+                let of = if in_part { ListChunk::in_part } else { ListChunk::try_new };
+                of(bytes, span.bytes.start, group, span.leaf, pages.map(<[PageLocation]>::to_vec))
             });
             chunks.push(chunk.transpose().map_err(|error| damaged(&open.path, wanted, error))?);
         }
