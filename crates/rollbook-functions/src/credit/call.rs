@@ -170,7 +170,7 @@ impl GroupWindow {
 
 fn group(members: &Members, moments: ScaledMoments, start: usize, end: usize) -> Group<'_> {
     let votes = members.votes.get(start..end).unwrap_or_default();
-    let scaled = members.scaled.get(start..end).unwrap_or_default();
+    let scaled = members.scaled().get(start..end).unwrap_or_default();
     Group {
         members: Counted { values: members.values.get(start..end).unwrap_or_default(), votes },
         scaled: Scaled { members: Counted { values: scaled, votes }, moments },

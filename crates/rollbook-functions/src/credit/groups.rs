@@ -28,13 +28,13 @@ impl Groups {
     }
 
     /// Makes groups of rows by the number of each row's group; numbers count from 0 to `count`.
-    pub fn by_number(numbers: &[usize], count: usize) -> Result<Self> {
+    pub fn by_number(numbers: &[u32], count: usize) -> Result<Self> {
         let Ok(rows) = u32::try_from(numbers.len()) else {
             return exec_err!("{} rows are too many to group: 4294967294 is the limit", numbers.len());
         };
         let mut ends = vec![0; count];
         for number in numbers {
-            ends[*number] += 1;
+            ends[*number as usize] += 1;
         }
         // Each end first stands where its group begins, and moves up as the group fills.
         let mut start = 0;
@@ -43,8 +43,9 @@ impl Groups {
         }
         let mut placed = vec![0; numbers.len()];
         for (row, number) in (0..rows).zip(numbers) {
-            placed[ends[*number]] = row;
-            ends[*number] += 1;
+            let end = &mut ends[*number as usize];
+            placed[*end] = row;
+            *end += 1;
         }
         Ok(Self { rows: placed, ends })
     }
@@ -105,8 +106,8 @@ pub(super) struct Members {
     pub(super) of_row: Vec<u32>,
     /// Where the members of each group end.
     pub(super) ends: Vec<usize>,
-    /// The values scaled, and the moments of each group.
-    pub(super) scaled: Vec<f64>,
+    /// The values scaled; empty where those of all groups are as they are.
+    scaled: Vec<f64>,
     pub(super) moments: Vec<ScaledMoments>,
 }
 
@@ -116,20 +117,41 @@ pub(super) fn members(function: &str, columns: &Columns, groups: &Groups, readin
         return exec_err!("{function}: a rollout_id is null");
     }
     let collector = Collector { function, columns, reading };
-    let mut members = Members { of_row: vec![NO_MEMBER; groups.row_count()], ..Members::default() };
-    let mut sorted = Vec::new();
+    // As large as they may become: to grow would touch twice the memory.
+    let mut members = Members {
+        of_row: vec![NO_MEMBER; groups.row_count()],
+        values: Vec::with_capacity(groups.row_count()),
+        rows: Vec::with_capacity(groups.row_count()),
+        ends: Vec::with_capacity(groups.ends.len()),
+        moments: Vec::with_capacity(groups.ends.len()),
+        ..Members::default()
+    };
+    let (mut sorted, mut scaled) = (Vec::new(), Vec::new());
     for rows in groups.iter() {
         let start = members.values.len();
         collector.group(rows, &mut sorted, &mut members)?;
         members.ends.push(members.values.len());
         let values = members.values.get(start..).unwrap_or_default();
         let votes = members.votes.get(start..).unwrap_or_default();
-        members.moments.push(ScaledMoments::new(Counted { values, votes }, &mut members.scaled));
+        scaled.clear();
+        let moments = ScaledMoments::new(Counted { values, votes }, &mut scaled);
+        members.moments.push(moments);
+        if moments.is_scaled() && members.scaled.is_empty() {
+            members.scaled.extend_from_slice(members.values.get(..start).unwrap_or_default());
+        }
+        if moments.is_scaled() || !members.scaled.is_empty() {
+            members.scaled.extend_from_slice(&scaled);
+        }
     }
     Ok(members)
 }
 
 impl Members {
+    /// Returns the values scaled.
+    pub(super) fn scaled(&self) -> &[f64] {
+        if self.scaled.is_empty() { &self.values } else { &self.scaled }
+    }
+
     /// Returns the id of a member.
     pub(super) fn id<'a>(&self, ids: &'a StringArray, member: usize) -> &'a str {
         self.rows.get(member).map_or("", |row| ids.value(*row as usize))

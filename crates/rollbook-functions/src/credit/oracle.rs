@@ -99,7 +99,7 @@ fn evaluate(
     with_votes: bool,
 ) -> Result<Vec<Option<f64>>> {
     let rows = rows(rollouts, seed);
-    let numbers: Vec<usize> = rows.iter().map(|at| rollouts[*at].group).collect();
+    let numbers: Vec<u32> = rows.iter().map(|at| u32::try_from(rollouts[*at].group).unwrap()).collect();
     let groups = Groups::by_number(&numbers, 5)?;
     let results = evaluate_groups(&[(call(name, given), columns(name, rollouts, &rows, with_votes))], &groups)?;
     let results = results[0].as_primitive::<Float64Type>();

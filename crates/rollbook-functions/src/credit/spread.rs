@@ -104,6 +104,11 @@ impl ScaledMoments {
         Self { exponent, count, mean, mean_rest, squares, all_equal: members.values.is_empty() }
     }
 
+    /// Whether the scaled values differ from those that they were.
+    pub(super) fn is_scaled(self) -> bool {
+        self.exponent != 0
+    }
+
     /// Returns a scaled value less the mean.
     pub(super) fn difference(self, value: f64) -> f64 {
         value - self.mean - self.mean_rest

@@ -8,7 +8,7 @@ use datafusion::arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions,
 use datafusion::arrow::compute::{concat, partition, take};
 use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Result, ScalarValue, internal_err};
+use datafusion::common::{Result, ScalarValue, exec_err, internal_err};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::ColumnarValue;
@@ -281,27 +281,33 @@ impl ExecutionPlan for GroupedWindowExec {
 /// What is kept of the input: its batches, and of every row its group and the columns that windows read.
 struct Gathered {
     batches: Vec<RecordBatch>,
-    numbers: Vec<usize>,
+    numbers: Vec<u32>,
     parts: Vec<Vec<ArrayRef>>,
 }
 
 /// Appends the group of every row. Stored rows of a group lie side by side: such neighbors are looked up once.
-fn number(groups: &mut (dyn GroupValues + 'static), keys: &[ArrayRef], numbers: &mut Vec<usize>) -> Result<()> {
+fn number(groups: &mut (dyn GroupValues + 'static), keys: &[ArrayRef], numbers: &mut Vec<u32>) -> Result<()> {
     let rows = keys.first().map_or(0, Array::len);
     let runs = partition(keys)?.ranges();
     let mut found = Vec::new();
     if runs.len() > rows / 2 {
         groups.intern(keys, &mut found)?;
-        numbers.extend(found);
+        for group in found {
+            numbers.push(short(group)?);
+        }
         return Ok(());
     }
     let firsts = UInt64Array::from_iter_values(runs.iter().map(|run| run.start as u64));
     let keys = keys.iter().map(|key| Ok(take(key, &firsts, None)?)).collect::<Result<Vec<ArrayRef>>>()?;
     groups.intern(&keys, &mut found)?;
     for (run, group) in runs.into_iter().zip(found) {
-        numbers.resize(numbers.len() + run.len(), group);
+        numbers.resize(numbers.len() + run.len(), short(group)?);
     }
     Ok(())
+}
+
+fn short(group: usize) -> Result<u32> {
+    u32::try_from(group).or_else(|_| exec_err!("more than 4294967295 groups are too many"))
 }
 
 impl GroupedWindowExec {
@@ -364,7 +370,7 @@ impl GroupedWindowExec {
             Some(kept) => batch.project(&kept.iter().copied().filter(|place| *place < fields).collect::<Vec<_>>())?,
             None => batch.clone(),
         };
-        let mut bytes = rows * size_of::<usize>();
+        let mut bytes = rows * size_of::<u32>();
         for column in columns.iter().chain(held.columns()) {
             bytes += column.to_data().get_slice_memory_size()?;
         }
