@@ -14,6 +14,7 @@ mod encodings;
 mod error;
 pub mod export;
 mod external_sort;
+mod filters_down;
 #[cfg(test)]
 mod fixture;
 mod grouped;

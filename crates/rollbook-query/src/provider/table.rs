@@ -97,8 +97,8 @@ impl LakeTable {
 
     /// Estimates the bytes that one row of these columns may take, from what the snapshot knows of the files.
     ///
-    /// Prompts and outputs are taken at their longest; lists whose length no statistic tells at four times their
-    /// compressed average, as lists of tokens and their numbers are.
+    /// Prompts and outputs are taken at their longest; lists whose length no statistic tells at eight times their
+    /// compressed average: twice what lists of tokens and their numbers come to.
     pub(crate) fn row_bytes<'a>(&self, columns: impl IntoIterator<Item = &'a str>) -> u64 {
         let columns: Vec<&str> = columns.into_iter().collect();
         let prompts = columns.iter().filter(|name| [PROMPT, REQUEST].contains(name) && self.rebuilds(name)).count();
@@ -109,7 +109,7 @@ impl LakeTable {
             let average = file.size.checked_div(file.rows).unwrap_or(0);
             let mut bytes = prompt * u64::try_from(prompts).unwrap_or(0);
             if lists > 0 {
-                bytes += 4 * average;
+                bytes += 8 * average;
             }
             widest = widest.max(bytes);
         }

@@ -21,6 +21,7 @@ use super::{CATALOG, SCHEMA, SessionOptions};
 use crate::build_sides::{CompactBuildSides, CompactSortInputs};
 use crate::encodings::LakeEncodings;
 use crate::error::Result;
+use crate::filters_down::FiltersDown;
 use crate::grouped::GroupWindowsAtOnce;
 use crate::lists::ReadLists;
 use crate::provider;
@@ -77,7 +78,7 @@ fn rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let mut rules: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> = vec![Arc::new(GroupWindowsAtOnce)];
     for rule in PhysicalOptimizer::new().rules {
         let settles_sides = rule.name() == "join_selection";
-        rules.push(rule);
+        rules.push(FiltersDown::kept(rule));
         if settles_sides {
             rules.push(Arc::new(CompactBuildSides));
         }
