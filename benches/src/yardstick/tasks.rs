@@ -11,7 +11,7 @@ use futures::TryStreamExt;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use parquet::file::reader::ChunkReader;
-use rollbook_lake::lists::{ListChunk, Lists};
+use rollbook_lake::lists::{ListChunk, Lists, Much};
 use rollbook_testing::generate::tables::nth_rollout_id;
 use serde_json::{Value, json};
 
@@ -248,7 +248,7 @@ fn tokens_of(path: &Path) -> Result<u64, Box<dyn Error>> {
             };
             let (start, length) = column.byte_range();
             let bytes = file.get_bytes(start, usize::try_from(length)?)?;
-            let mut chunk = ListChunk::try_new(bytes, start, group, place, None)?;
+            let mut chunk = ListChunk::try_new(bytes, start, group, place, None, Much::Whole)?;
             let mut left = usize::try_from(group.num_rows())?;
             while left > 0 {
                 let rows = left.min(SCAN_ROWS);

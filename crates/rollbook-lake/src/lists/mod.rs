@@ -36,6 +36,15 @@ pub use items::Lists;
 use levels::Levels;
 use plain::{Decompressed, Plain};
 
+/// How much of a page is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Much {
+    /// All of it, mostly.
+    Whole,
+    /// Its levels for [`Lists::lengths`], or some of its rows. Correct for all of them, and slower.
+    Part,
+}
+
 /// A list column of one row group, read from its first row to its last.
 pub struct ListChunk {
     pages: SerializedPageReader<Chunk>,
@@ -64,39 +73,14 @@ impl ListChunk {
         group: &RowGroupMetaData,
         column: usize,
         pages: Option<Vec<PageLocation>>,
-    ) -> Result<Self> {
-        Self::of(bytes, start, group, column, pages, false)
-    }
-
-    /// The same where [`Lists::lengths`] are read, or some rows of a page: slower where all of it is read.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Self::try_new`].
-    pub fn in_part(
-        bytes: Bytes,
-        start: u64,
-        group: &RowGroupMetaData,
-        column: usize,
-        pages: Option<Vec<PageLocation>>,
-    ) -> Result<Self> {
-        Self::of(bytes, start, group, column, pages, true)
-    }
-
-    fn of(
-        bytes: Bytes,
-        start: u64,
-        group: &RowGroupMetaData,
-        column: usize,
-        pages: Option<Vec<PageLocation>>,
-        in_part: bool,
+        much: Much,
     ) -> Result<Self> {
         let chunk = group.columns().get(column).ok_or_else(|| general("a row group has no such column"))?;
         let shape = Shape::of(chunk.column_descr())?;
         let rows =
             usize::try_from(group.num_rows()).ok().ok_or_else(|| general("a row group has no number of rows"))?;
         let bytes = Arc::new(Chunk { start, bytes });
-        let as_it_lies = in_part && matches!(chunk.compression(), Compression::ZSTD(_));
+        let as_it_lies = much == Much::Part && matches!(chunk.compression(), Compression::ZSTD(_));
         let pages = if as_it_lies {
             // Told that nothing is compressed, the reader hands a page over as it lies.
             let plain = chunk.clone().into_builder().set_compression(Compression::UNCOMPRESSED).build()?;

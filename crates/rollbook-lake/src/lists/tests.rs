@@ -18,7 +18,7 @@ use proptest::collection::vec;
 use proptest::option::weighted;
 use proptest::prelude::*;
 
-use super::{ListChunk, Lists};
+use super::{ListChunk, Lists, Much};
 
 type Rows = Vec<Option<Vec<Option<i32>>>>;
 
@@ -90,8 +90,8 @@ fn chunk_of(file: &File, group: usize, with_pages: bool, in_part: bool) -> parqu
     let start = usize::try_from(start).unwrap();
     let bytes = file.bytes.slice(start..start + usize::try_from(length).unwrap());
     let pages = file.footer.offset_index().map(|index| index[group][0].page_locations().clone());
-    let open = if in_part { ListChunk::in_part } else { ListChunk::try_new };
-    open(bytes, start as u64, metadata, 0, pages.filter(|_| with_pages))
+    let much = if in_part { Much::Part } else { Much::Whole };
+    ListChunk::try_new(bytes, start as u64, metadata, 0, pages.filter(|_| with_pages), much)
 }
 
 fn item_of(array: &ListArray) -> FieldRef {
@@ -196,8 +196,8 @@ fn pages_that_are_not_read_need_not_be_there() {
     let start = usize::try_from(page.offset).unwrap();
     let bytes = file.bytes.slice(start..start + usize::try_from(page.compressed_page_size).unwrap());
     let (first, end) = (page.first_row_index, next.first_row_index);
-    let open =
-        || ListChunk::try_new(bytes.clone(), start as u64, file.footer.row_group(0), 0, Some(pages.clone())).unwrap();
+    let group = file.footer.row_group(0);
+    let open = || ListChunk::try_new(bytes.clone(), start as u64, group, 0, Some(pages.clone()), Much::Whole).unwrap();
     let read = |skip: i64, count: i64| {
         let mut lists = Lists::new(&item_of(&array), 1)?;
         let mut chunk = open();

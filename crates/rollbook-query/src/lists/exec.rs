@@ -21,7 +21,7 @@ use datafusion::physical_plan::{
 };
 use parquet::arrow::RowNumber;
 
-use super::lift::{length_of, list_of};
+use super::lift::{cardinality_of, list_of};
 use super::reading::{Files, Part, Reading, Wanted};
 use crate::provider::{FILE, parquet_source};
 use crate::same_rows::same_rows;
@@ -81,7 +81,7 @@ impl Beside {
         let mut parts = Vec::new();
         let (mut kept, mut lists) = (Vec::new(), Vec::new());
         for expr in source.projection()?.iter() {
-            let (list, length) = (list_of(&expr.expr, schema), length_of(&expr.expr, schema));
+            let (list, length) = (list_of(&expr.expr, schema), cardinality_of(&expr.expr, schema));
             if let Some(place) = list.or(length) {
                 let field = Arc::clone(&schema.file_schema().fields()[place]);
                 parts.push(Part::List);

@@ -21,7 +21,7 @@ use datafusion::datasource::physical_plan::{FileScanConfig, FileScanConfigBuilde
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::functions_nested::cardinality::cardinality_udf;
-use datafusion::physical_expr::expressions::{Column, IsNotNullExpr, IsNullExpr};
+use datafusion::physical_expr::expressions::{CastExpr, Column, IsNotNullExpr, IsNullExpr};
 use datafusion::physical_expr::projection::{ProjectionExpr, ProjectionExprs};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr, conjunction_opt, split_conjunction};
 use datafusion::physical_plan::ExecutionPlan;
@@ -31,8 +31,8 @@ use rollbook_lake::lists::Lists;
 
 use crate::provider::parquet_source;
 
-/// Functions that give a list's length.
-const LENGTHS: [&str; 2] = ["cardinality", "array_length"];
+/// Functions that give a list's length; the first is what a scan is asked for.
+const LENGTHS: [&str; 3] = ["cardinality", "array_length", "length"];
 
 /// A scan that gives lists and lengths, and what is made of them above it.
 pub(super) struct Lifted {
@@ -179,9 +179,18 @@ pub(super) fn list_of(expr: &Arc<dyn PhysicalExpr>, schema: &TableSchema) -> Opt
     }
 }
 
+/// The place of the stored list whose length a scan is asked for.
+pub(super) fn cardinality_of(expr: &Arc<dyn PhysicalExpr>, schema: &TableSchema) -> Option<usize> {
+    length_by(&LENGTHS[..1], expr, schema)
+}
+
 /// The place of the stored list whose length an expression is.
-pub(super) fn length_of(expr: &Arc<dyn PhysicalExpr>, schema: &TableSchema) -> Option<usize> {
-    let function = expr.downcast_ref::<ScalarFunctionExpr>().filter(|function| LENGTHS.contains(&function.name()))?;
+fn length_of(expr: &Arc<dyn PhysicalExpr>, schema: &TableSchema) -> Option<usize> {
+    length_by(&LENGTHS, expr, schema)
+}
+
+fn length_by(names: &[&str], expr: &Arc<dyn PhysicalExpr>, schema: &TableSchema) -> Option<usize> {
+    let function = expr.downcast_ref::<ScalarFunctionExpr>().filter(|function| names.contains(&function.name()))?;
     match function.args() {
         [list] => list_of(list, schema),
         _ => None,
@@ -280,7 +289,8 @@ impl Leaves {
             let length =
                 |list: Option<usize>| list.and_then(|list| self.lengths.get(&list)).map(|&place| self.given(place));
             let replaced = if let Some(length) = length(length_of(&node, schema)) {
-                length
+                let kind = node.data_type(schema.table_schema())?;
+                if kind == DataType::UInt64 { length } else { Arc::new(CastExpr::new(length, kind, None)) as _ }
             } else if let Some(length) = length(null_of(&node, schema)) {
                 let is_null = node.downcast_ref::<IsNullExpr>().is_some();
                 if is_null { Arc::new(IsNullExpr::new(length)) as _ } else { Arc::new(IsNotNullExpr::new(length)) as _ }

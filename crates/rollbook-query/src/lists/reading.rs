@@ -18,7 +18,7 @@ use parquet::arrow::async_reader::AsyncFileReader;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use parquet::file::page_index::offset_index::PageLocation;
-use rollbook_lake::lists::{ListChunk, Lists};
+use rollbook_lake::lists::{ListChunk, Lists, Much};
 
 use super::span::Span;
 
@@ -109,6 +109,7 @@ pub(super) struct Reading {
     schema: SchemaRef,
     partition: usize,
     of_files: ExecutionPlanMetricsSet,
+    /// Time alone: the scan counts the rows.
     metrics: BaselineMetrics,
     open: Option<Open>,
 }
@@ -195,7 +196,6 @@ impl Reading {
             self.read(first, read, &mut lists)?;
             at += read;
         }
-        self.metrics.record_output(batch.num_rows());
         let mut lists = lists.into_iter().zip(&self.files.lists);
         let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.parts.len());
         for part in self.parts.iter() {
@@ -263,9 +263,10 @@ impl Reading {
         for (span, wanted) in spans.into_iter().zip(&self.files.lists) {
             let chunk = span.and_then(|span| Some((span, bytes.next()?))).map(|((span, pages), bytes)| {
                 end = end.min(span.end);
-                let in_part = !self.files.reads_all || matches!(wanted, Wanted::Length(_));
-                let of = if in_part { ListChunk::in_part } else { ListChunk::try_new };
-                of(bytes, span.bytes.start, group, span.leaf, pages.map(<[PageLocation]>::to_vec))
+                let is_part = !self.files.reads_all || matches!(wanted, Wanted::Length(_));
+                let much = if is_part { Much::Part } else { Much::Whole };
+                let pages = pages.map(<[PageLocation]>::to_vec);
+                ListChunk::try_new(bytes, span.bytes.start, group, span.leaf, pages, much)
             });
             chunks.push(chunk.transpose().map_err(|error| damaged(&open.path, wanted, error))?);
         }

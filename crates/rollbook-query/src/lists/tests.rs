@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::datatypes::Int64Type;
 use arrow::util::display::array_value_to_string;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::datasource::MemTable;
@@ -231,6 +232,28 @@ async fn what_is_made_of_lists_is_what_datafusion_makes() {
         assert_eq!(found, expected, "{sql}");
         assert_eq!(found.len(), count, "{sql}");
     }
+}
+
+#[tokio::test]
+async fn our_own_length_reads_no_value() {
+    let scratch = lake().await;
+    let session = scratch.session().await;
+    let sql = "SELECT call_id, len(output_logprobs) AS n FROM calls WHERE length(sampled_mask) = output_len";
+    let with = plan(&session, sql).await;
+    let reads = "ListsExec: lists=[cardinality(output_logprobs), cardinality(sampled_mask)]";
+    assert!(shown(&with).contains(reads), "{}", shown(&with));
+    let expected = sql.replace("len(output_logprobs)", "output_logprobs");
+    let lists = session.collect(&expected).await.unwrap();
+    let lengths =
+        lists.iter().flat_map(|batch| batch.column(1).as_list::<i32>().iter().map(|list| list.map(|list| list.len())));
+    let found = session.collect(sql).await.unwrap();
+    let found = found.iter().flat_map(|batch| batch.column(1).as_primitive::<Int64Type>().iter());
+    let (mut lengths, mut found): (Vec<_>, Vec<_>) =
+        (lengths.collect(), found.map(|n| n.map(|n| usize::try_from(n).unwrap())).collect());
+    lengths.sort_unstable();
+    found.sort_unstable();
+    assert_eq!(found, lengths);
+    assert_eq!(found.len(), 120);
 }
 
 #[tokio::test]
