@@ -48,7 +48,11 @@ impl Scan<'_> {
             return Ok(Arc::new(EmptyExec::new(self.output()?)));
         }
         let files: Vec<PartitionedFile> = (0..self.files.len()).filter_map(|index| self.file(index)).collect();
-        let groups = FileGroup::new(files).split_files(state.config().target_partitions());
+        let groups = match state.config().target_partitions() {
+            // To split is to sort by path, and files follow one another as they were written.
+            1 => vec![FileGroup::new(files)],
+            partitions => FileGroup::new(files).split_files(partitions),
+        };
         let mut builder =
             self.builder(self.source(state)?, &self.columns)?.with_file_groups(groups).with_limit(self.limit);
         if let [file] = self.files.as_slice()

@@ -11,7 +11,7 @@ use rollbook_lake::codec::Encoder;
 use serde_json::json;
 
 use crate::fixture::{Scratch, batch};
-use crate::session::Session;
+use crate::session::{Session, SessionOptions};
 
 /// Ids that no compression makes smaller.
 struct Ids(u64);
@@ -116,4 +116,25 @@ async fn one_partition_reads_a_file_whose_row_groups_end_within_a_rollout() {
     let plan = plan_of(&session, PROMPTS).await;
     assert!(plan.contains("1 group"), "{plan}");
     assert_eq!(prompts_of(&session, PROMPTS).await, expected);
+}
+
+#[tokio::test]
+async fn one_thread_reads_files_as_they_were_written() {
+    let scratch = Scratch::new().await;
+    let mut written = Vec::new();
+    // Their names are drawn: that they ascend by chance does not happen.
+    for rollout in 0..12 {
+        let name = format!("r{:02}", 11 - rollout);
+        let keys = json!([{"run_id": "r", "step": 0, "group_id": "g", "rollout_id": name, "call_id": name,
+            "call_index": 0, "prompt_token_ids": [1], "output_token_ids": [2]}]);
+        let mut writer = scratch.lake.writer(rollbook_schema::table("calls").unwrap());
+        writer.write(&Encoder::new(1 << 20).encode(&batch("calls", &keys)).unwrap()).await.unwrap();
+        scratch.publish("calls", writer.finish().await.unwrap()).await;
+        written.push(name);
+    }
+    let options = SessionOptions { threads: 1, ..SessionOptions::default() };
+    let session = Session::open(&scratch.lake, None, options).await.unwrap();
+    let batches = session.collect("SELECT call_id FROM calls").await.unwrap();
+    let texts = batches.iter().flat_map(|batch| batch.column(0).as_string::<i32>().iter().flatten());
+    assert_eq!(texts.collect::<Vec<_>>(), written);
 }
