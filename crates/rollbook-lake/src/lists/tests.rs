@@ -81,16 +81,15 @@ fn file(array: &ListArray, optional: bool, version: WriterVersion, dictionary: b
 }
 
 fn chunk(file: &File, group: usize, with_pages: bool) -> parquet::errors::Result<ListChunk> {
-    chunk_of(file, group, with_pages, false)
+    chunk_of(file, group, with_pages, Much::Whole)
 }
 
-fn chunk_of(file: &File, group: usize, with_pages: bool, in_part: bool) -> parquet::errors::Result<ListChunk> {
+fn chunk_of(file: &File, group: usize, with_pages: bool, much: Much) -> parquet::errors::Result<ListChunk> {
     let metadata = file.footer.row_group(group);
     let (start, length) = metadata.column(0).byte_range();
     let start = usize::try_from(start).unwrap();
     let bytes = file.bytes.slice(start..start + usize::try_from(length).unwrap());
     let pages = file.footer.offset_index().map(|index| index[group][0].page_locations().clone());
-    let much = if in_part { Much::Part } else { Much::Whole };
     ListChunk::try_new(bytes, start as u64, metadata, 0, pages.filter(|_| with_pages), much)
 }
 
@@ -108,15 +107,24 @@ enum How {
     Lengths,
 }
 
+impl How {
+    fn start(self, item: &FieldRef) -> Lists {
+        if self == Self::Lengths { Lists::lengths(item, 0) } else { Lists::new(item, 0) }.unwrap()
+    }
+
+    fn much(self) -> Much {
+        if self == Self::Whole { Much::Whole } else { Much::Part }
+    }
+}
+
 /// Reads every group in steps of these lengths, of which each odd one is passed over; gives what was read and which rows these are.
 fn read(file: &File, item: &FieldRef, steps: &[usize], with_pages: bool, how: How) -> (ArrayRef, Vec<u64>) {
-    let start = if how == How::Lengths { Lists::lengths } else { Lists::new };
-    let mut lists = start(item, 0).unwrap();
+    let mut lists = how.start(item);
     let mut places = Vec::new();
     let mut first = 0;
     for group in 0..file.footer.num_row_groups() {
         let rows = usize::try_from(file.footer.row_group(group).num_rows()).unwrap();
-        let mut chunk = chunk_of(file, group, with_pages, how != How::Whole).unwrap();
+        let mut chunk = chunk_of(file, group, with_pages, how.much()).unwrap();
         let mut at = 0;
         for (n, step) in steps.iter().cycle().enumerate() {
             let step = (*step).min(rows - at);
@@ -238,10 +246,8 @@ fn damage_is_an_error_and_no_panic() {
             file.bytes = bytes.into();
             // Other values may come of it, as of any store's bit error; a panic or an endless loop may not.
             for how in [How::Whole, How::InPart, How::Lengths] {
-                let start = if how == How::Lengths { Lists::lengths } else { Lists::new };
-                let mut lists = start(&item, 40).unwrap();
-                let read =
-                    chunk_of(&file, 0, false, how != How::Whole).and_then(|mut chunk| chunk.read(40, &mut lists));
+                let mut lists = how.start(&item);
+                let read = chunk_of(&file, 0, false, how.much()).and_then(|mut chunk| chunk.read(40, &mut lists));
                 if read.is_ok() {
                     assert!(lists.finish().is_ok_and(|lists| lists.len() == 40));
                 }

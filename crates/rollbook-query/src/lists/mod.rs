@@ -36,8 +36,8 @@ impl PhysicalOptimizerRule for ReadLists {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         // A scan is looked at after what stands above it, and what replaces it is left alone.
         plan.transform_down(|node| {
-            let mut lifted = Lifted::of(&node, config)?;
-            let scan = lifted.as_mut().map_or(&node, |lifted| &lifted.scan);
+            let lifted = Lifted::of(&node, config)?;
+            let scan = lifted.as_ref().map_or(&node, |lifted| &lifted.scan);
             let lists = ListsExec::new(Arc::clone(scan));
             if !lists.reads_any() {
                 return Ok(Transformed::no(node));
