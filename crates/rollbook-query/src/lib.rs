@@ -20,6 +20,7 @@ mod fixture;
 mod grouped;
 pub mod ingest;
 mod lists;
+mod null_safe_joins;
 mod provider;
 pub mod quarantine;
 pub mod recipe;

@@ -24,7 +24,7 @@ use crate::error::Result;
 use crate::filters_down::FiltersDown;
 use crate::grouped::GroupWindowsAtOnce;
 use crate::lists::ReadLists;
-use crate::provider;
+use crate::{null_safe_joins, provider};
 
 /// Table functions that read nothing from outside.
 const TABLE_FUNCTIONS: [&str; 2] = ["range", "generate_series"];
@@ -43,6 +43,8 @@ pub(super) fn context(lake: &Lake, options: &SessionOptions, encodings: &Arc<Lak
         .with_config(config(options)?)
         .with_runtime_env(runtime(lake, options)?)
         .with_default_features()
+        .with_optimizer_rules(null_safe_joins::rules())
+        .with_query_planner(Arc::new(null_safe_joins::Planner))
         .with_physical_optimizer_rules(rules())
         .build();
     let names: Vec<String> = state.table_functions().keys().cloned().collect();
