@@ -4,10 +4,11 @@ WITH child AS (
     WHERE parent_call_id IS NOT NULL AND parent_prefix_len IS NULL AND break_reason IS NULL AND prompt_len IS NOT NULL
 ),
 known AS (
-    SELECT run_id, rollout_id, call_id, prompt_len, output_len,
-        count(*) OVER (PARTITION BY run_id, rollout_id, call_id) AS copies,
-        count(*) OVER (PARTITION BY run_id, call_id) AS copies_in_run
-    FROM calls
+    SELECT call.run_id, call.rollout_id, call.call_id, call.prompt_len, call.output_len,
+        count(*) OVER (PARTITION BY call.run_id, call.rollout_id, call.call_id) AS copies,
+        count(*) OVER (PARTITION BY call.run_id, call.call_id) AS copies_in_run
+    FROM (SELECT DISTINCT run_id, parent_call_id FROM child) AS named
+    JOIN calls AS call ON call.run_id = named.run_id AND call.call_id = named.parent_call_id
 )
 SELECT child.run_id, child.rollout_id, child.call_id, parent.rollout_id AS parent_rollout, parent.call_id AS parent_call,
     CAST(child.prompt_len AS BIGINT) + parent.prompt_len + parent.output_len AS tokens

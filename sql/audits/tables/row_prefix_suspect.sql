@@ -2,10 +2,7 @@
 SELECT DISTINCT used.run_id, used.build_id, used.row_index, used.call_id
 FROM row_context AS used
 JOIN calls AS call ON call.run_id = used.run_id AND call.call_id = used.call_id
--- An id that several calls have means none of them.
-LEFT ANTI JOIN (
-    SELECT run_id, call_id FROM calls GROUP BY run_id, call_id HAVING count(*) > 1
-) AS doubled ON doubled.run_id = used.run_id AND doubled.call_id = used.call_id
+LEFT ANTI JOIN doubled_call AS doubled ON doubled.run_id = used.run_id AND doubled.call_id = used.call_id
 WHERE call.prompt_len IS NOT NULL
     AND (call.prompt_len <> used.prompt_len
         OR call.prompt_digest <> used.prompt_digest

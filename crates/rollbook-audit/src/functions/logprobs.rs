@@ -55,12 +55,20 @@ pub(super) fn logprob_faults() -> ScalarUDF {
 
 /// Equal for equal lists: nulls and NaNs are values, and the two zeros are one.
 pub(super) fn digest_of(values: &Float32Array) -> String {
-    let mut bytes = Vec::with_capacity(values.len() * 5);
-    for value in values {
-        bytes.push(u8::from(value.is_some()));
-        let value = value.filter(|value| *value != 0.0).unwrap_or(0.0);
-        let bits = if value.is_nan() { f32::NAN.to_bits() } else { value.to_bits() };
-        bytes.extend(bits.to_le_bytes());
+    let mut bytes = vec![0; values.len() * 5];
+    for (at, (place, value)) in bytes.as_chunks_mut::<5>().0.iter_mut().zip(values.values()).enumerate() {
+        if values.is_null(at) {
+            continue;
+        }
+        let bits = if value.is_nan() {
+            f32::NAN.to_bits()
+        } else if *value == 0.0 {
+            0
+        } else {
+            value.to_bits()
+        };
+        let [a, b, c, d] = bits.to_le_bytes();
+        *place = [1, a, b, c, d];
     }
     bytes_digest(&bytes)
 }

@@ -73,8 +73,12 @@ pub(super) fn unlikely_stretches() -> ScalarUDF {
 fn multiply(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     // Both parts fit: the product is below 2^122.
-    let folded = u64::try_from(product & u128::from(PRIME)).unwrap_or(0) + u64::try_from(product >> 61).unwrap_or(0);
-    if folded >= PRIME { folded - PRIME } else { folded }
+    reduced(u64::try_from(product & u128::from(PRIME)).unwrap_or(0) + u64::try_from(product >> 61).unwrap_or(0))
+}
+
+/// A number below twice the prime, modulo it.
+fn reduced(value: u64) -> u64 {
+    if value >= PRIME { value - PRIME } else { value }
 }
 
 /// The next of 16, 24, 32, 48, 64, …
@@ -89,20 +93,27 @@ fn smallest(tokens: &Int32Array, logprobs: &Float32Array, nats: f64) -> Vec<Stre
     if tokens.len() != logprobs.len() || nats <= 0.0 {
         return Vec::new();
     }
-    // hash(i..j) = sums[j] - sums[i] * powers[j - i]; a stretch's length is part of its hash by the + 1.
-    let mut sums = vec![0_u64];
-    let mut powers = vec![1_u64];
-    for token in tokens.values() {
-        let last = (sums.last().copied().unwrap_or(0), powers.last().copied().unwrap_or(1));
-        let value = u64::from(token.cast_unsigned()) + 1;
-        sums.push((multiply(last.0, BASE) + value) % PRIME);
-        powers.push(multiply(last.1, BASE));
-    }
     // What has no logprob was not sampled, and adds nothing.
     let logprob = |at: usize| {
         let value = if logprobs.is_valid(at) { f64::from(logprobs.value(at)) } else { 0.0 };
         if value.is_finite() { value.min(0.0) } else { 0.0 }
     };
+    // An output that is likely as a whole has no unlikely stretch.
+    if (0..tokens.len()).map(logprob).sum::<f64>() > -nats + 1e-6 {
+        return Vec::new();
+    }
+    // hash(i..j) = sums[j] - sums[i] * powers[j - i]; a stretch's length is part of its hash by the + 1.
+    let mut sums = Vec::with_capacity(tokens.len() + 1);
+    let mut powers = Vec::with_capacity(tokens.len() + 1);
+    let (mut sum, mut power) = (0, 1);
+    sums.push(sum);
+    powers.push(power);
+    for token in tokens.values() {
+        sum = reduced(multiply(sum, BASE) + u64::from(token.cast_unsigned()) + 1);
+        power = multiply(power, BASE);
+        sums.push(sum);
+        powers.push(power);
+    }
     let mut kept: Vec<Stretch> = Vec::with_capacity(KEPT + 1);
     let (mut end, mut sum) = (0, 0.0);
     for start in 0..tokens.len() {
@@ -113,19 +124,18 @@ fn smallest(tokens: &Int32Array, logprobs: &Float32Array, nats: f64) -> Vec<Stre
         if sum > -nats {
             break;
         }
+        sum -= logprob(start);
         let stop = start + rounded(end - start);
         if stop > tokens.len() {
-            sum -= logprob(start);
             continue;
         }
-        let hash = (sums[stop] + PRIME - multiply(sums[start], powers[stop - start])) % PRIME;
-        let is_known = kept.iter().any(|stretch| stretch.hash == hash);
-        if !is_known && (kept.len() < KEPT || kept.last().is_some_and(|last| hash < last.hash)) {
+        let hash = reduced(sums[stop] + PRIME - multiply(sums[start], powers[stop - start]));
+        let is_small = kept.len() < KEPT || kept.last().is_some_and(|last| hash < last.hash);
+        if is_small && kept.iter().all(|stretch| stretch.hash != hash) {
             kept.push(Stretch { hash, start, length: stop - start });
             kept.sort_unstable();
             kept.truncate(KEPT);
         }
-        sum -= logprob(start);
     }
     kept
 }

@@ -26,24 +26,28 @@
 --   WHERE own.build_id IS NULL
 --   GROUP BY span.run_id, span.build_id
 WITH sequence AS (
-    SELECT
-        run_id, build_id, epoch, rollout_id, count(*) AS sequences,
-        first_value(named_struct('step', step, 'epoch', epoch, 'micro_batch', micro_batch, 'rank', rank, 'row_index', row_index)
-            ORDER BY step, optimizer_step, rank, micro_batch, row_index) AS place
-    FROM (
-        SELECT DISTINCT
-            run_id, build_id, coalesce(epoch, 0) AS epoch, step, optimizer_step, micro_batch, rank, row_index, sequence_index, rollout_id
-        FROM trained_span
-        WHERE rollout_id IS NOT NULL
-    )
-    GROUP BY run_id, build_id, epoch, rollout_id
+    SELECT DISTINCT
+        run_id, build_id, coalesce(epoch, 0) AS epoch, step, optimizer_step, micro_batch, rank, row_index, sequence_index, rollout_id
+    FROM trained_span
+    WHERE rollout_id IS NOT NULL
 ),
 -- Only a rollout of several sequences can have too many.
-several AS (
-    SELECT run_id, build_id, rollout_id, max(sequences) AS sequences, first_value(place ORDER BY epoch) AS place
+counted AS (
+    SELECT run_id, build_id, epoch, rollout_id, count(*) AS sequences
     FROM sequence
-    WHERE sequences > 1
-    GROUP BY run_id, build_id, rollout_id
+    GROUP BY run_id, build_id, epoch, rollout_id
+    HAVING count(*) > 1
+),
+several AS (
+    SELECT
+        counted.run_id, counted.build_id, counted.rollout_id, max(counted.sequences) AS sequences,
+        first_value(named_struct('step', step, 'epoch', sequence.epoch, 'micro_batch', micro_batch, 'rank', rank, 'row_index', row_index)
+            ORDER BY sequence.epoch, step, optimizer_step, rank, micro_batch, row_index) AS place
+    FROM counted
+    JOIN sequence
+        ON sequence.run_id = counted.run_id AND sequence.build_id IS NOT DISTINCT FROM counted.build_id
+        AND sequence.epoch = counted.epoch AND sequence.rollout_id = counted.rollout_id
+    GROUP BY counted.run_id, counted.build_id, counted.rollout_id
 ),
 used AS (
     SELECT DISTINCT row.run_id, row.build_id, row.rollout_id, row.call_id

@@ -19,7 +19,11 @@ WITH doubled AS (
     SELECT 'calls' AS source, run_id, min(rollout_id) AS rollout_id, call_id,
         CAST(NULL AS VARCHAR) AS build_id, CAST(NULL AS VARCHAR) AS derivation_id, CAST(NULL AS INTEGER) AS row_index,
         call_id AS doubled_key, count(*) AS copies
-    FROM calls WHERE call_id IS NOT NULL GROUP BY run_id, call_id HAVING count(*) > 1
+    FROM (
+        SELECT call.run_id, call.rollout_id, call.call_id
+        FROM doubled_call AS twice JOIN calls AS call ON call.run_id = twice.run_id AND call.call_id = twice.call_id
+    )
+    GROUP BY run_id, call_id
     UNION ALL
     SELECT 'scores', run_id, min(rollout_id), min(call_id), NULL, NULL, NULL, score_id, count(*)
     FROM scores_history WHERE score_id IS NOT NULL GROUP BY run_id, score_id HAVING count(*) > 1
@@ -55,8 +59,11 @@ sampled AS (
     WHERE output_len > 0 AND output_digest IS NOT NULL AND rollout_id IS NOT NULL AND coalesce(temperature, 1) > 0
 ),
 suspect AS (
-    SELECT run_id, output_digest
-    FROM sampled GROUP BY run_id, output_digest HAVING count(DISTINCT rollout_id) > 1
+    SELECT call.run_id, call.output_digest
+    FROM (SELECT run_id, output_digest FROM sampled GROUP BY run_id, output_digest HAVING count(*) > 1) AS twice
+    JOIN sampled AS call ON call.run_id = twice.run_id AND call.output_digest = twice.output_digest
+    GROUP BY call.run_id, call.output_digest
+    HAVING count(DISTINCT call.rollout_id) > 1
 ),
 -- Logprobs are read of calls with equal outputs only.
 equal AS (
@@ -173,6 +180,10 @@ same_digest AS (
     )
     WHERE family <> first_family
 ),
+-- Responses of the engine that several calls are. All that follows is asked of these calls.
+answered_twice AS (
+    SELECT run_id, response_id FROM calls WHERE response_id IS NOT NULL GROUP BY run_id, response_id HAVING count(*) > 1
+),
 -- One response of the engine that stands in a rollout as several calls, as a request does that was sent again.
 repeated AS (
     SELECT *
@@ -184,11 +195,12 @@ repeated AS (
             ) AS first_call
         FROM (
             SELECT
-                run_id, step, group_id, rollout_id, call_id, call_index, response_id, coalesce(choice_index, 0) AS choice_index,
-                prompt_digest, output_digest
-            FROM calls
-            WHERE response_id IS NOT NULL AND output_digest IS NOT NULL AND prompt_digest IS NOT NULL AND rollout_id IS NOT NULL
-                AND output_len > 0
+                call.run_id, call.step, call.group_id, call.rollout_id, call.call_id, call.call_index, call.response_id,
+                coalesce(call.choice_index, 0) AS choice_index, call.prompt_digest, call.output_digest
+            FROM answered_twice AS twice
+            JOIN calls AS call ON call.run_id = twice.run_id AND call.response_id = twice.response_id
+            WHERE call.output_digest IS NOT NULL AND call.prompt_digest IS NOT NULL AND call.rollout_id IS NOT NULL
+                AND call.output_len > 0
         )
     )
     WHERE call_id <> first_call
@@ -198,9 +210,10 @@ answered AS (
         call.run_id, call.step, call.group_id, call.rollout_id, call.call_id, call.response_id,
         coalesce(call.output_digest, concat('text/', call.output_text)) AS output, coalesce(call.choice_index, 0) AS choice_index,
         coalesce(family.family, call.rollout_id) AS family
-    FROM calls AS call
+    FROM answered_twice AS twice
+    JOIN calls AS call ON call.run_id = twice.run_id AND call.response_id = twice.response_id
     LEFT JOIN family ON family.run_id = call.run_id AND family.rollout_id = call.rollout_id
-    WHERE call.response_id IS NOT NULL AND call.rollout_id IS NOT NULL AND call.output_logprobs IS NULL
+    WHERE call.rollout_id IS NOT NULL AND call.output_logprobs IS NULL
 ),
 same_response AS (
     SELECT *

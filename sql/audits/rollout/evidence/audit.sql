@@ -30,11 +30,11 @@
 WITH call AS (
     SELECT * FROM call_tools
 ),
--- An id that several calls have means none of them.
 single AS (
-    SELECT run_id, call_id, min(rollout_id) AS rollout_id, min(call_index) AS call_index, min(prompt_len) AS prompt_len,
-        min(parent_prefix_len) AS parent_prefix_len, min(parent_call_id) AS parent_call_id
-    FROM call WHERE call_id IS NOT NULL GROUP BY run_id, call_id HAVING count(*) = 1
+    SELECT call.run_id, call.call_id, call.rollout_id, call.call_index, call.prompt_len, call.parent_prefix_len, call.parent_call_id
+    FROM call
+    LEFT ANTI JOIN doubled_call AS doubled ON doubled.run_id = call.run_id AND doubled.call_id = call.call_id
+    WHERE call.call_id IS NOT NULL
 ),
 continued AS (
     SELECT run_id, parent_call_id AS call_id, min(call_id) AS child

@@ -86,6 +86,13 @@ mixed AS (
     WHERE policy_version >= 0
     GROUP BY run_id, rollout_id, policy_id
 ),
+-- Rollouts of several versions where their run allows one.
+forbidden AS (
+    SELECT mixed.run_id, mixed.rollout_id, mixed.policy_id
+    FROM mixed
+    JOIN rule ON rule.run_id = mixed.run_id
+    WHERE NOT rule.allow_policy_mix AND mixed.versions > 1
+),
 -- The first token of another version than the rollout began with.
 turned AS (
     SELECT *
@@ -95,11 +102,14 @@ turned AS (
             row_number() OVER (PARTITION BY run_id, rollout_id, policy_id ORDER BY call_index, call_id, start) AS place
         FROM (
             SELECT
-                *,
-                first_value(policy_version) OVER (
-                    PARTITION BY run_id, rollout_id, policy_id ORDER BY call_index, call_id, start
+                span.*,
+                first_value(span.policy_version) OVER (
+                    PARTITION BY span.run_id, span.rollout_id, span.policy_id ORDER BY span.call_index, span.call_id, span.start
                 ) AS first_version
-            FROM span
+            FROM forbidden
+            JOIN span
+                ON span.run_id = forbidden.run_id AND span.rollout_id IS NOT DISTINCT FROM forbidden.rollout_id
+                AND span.policy_id = forbidden.policy_id
         )
         WHERE policy_version <> first_version
     )
@@ -154,22 +164,20 @@ use AS (
         AND row.rank IS NOT DISTINCT FROM trained.rank
         AND row.row_index IS NOT DISTINCT FROM trained.row_index
 ),
--- An id that several calls have means none of them.
-single AS (
-    SELECT run_id, call_id, count(DISTINCT rollout_id) AS rollouts FROM act GROUP BY run_id, call_id HAVING count(*) = 1
-),
 own AS (
     SELECT span.run_id AS call_run, span.*
     FROM span
-    JOIN single ON single.run_id = span.run_id AND single.call_id = span.call_id
+    LEFT ANTI JOIN doubled_call AS doubled ON doubled.run_id = span.run_id AND doubled.call_id = span.call_id
 ),
 -- A row may train what another run sampled; that is a fault of its own, and the version is that of the call.
 foreign_call AS (
     SELECT use.run_id, use.call_id, min(span.run_id) AS call_run
-    FROM (SELECT DISTINCT run_id, call_id FROM use) AS use
-    LEFT ANTI JOIN (SELECT DISTINCT run_id, call_id FROM calls) AS here
-        ON here.run_id = use.run_id AND here.call_id = use.call_id
-    JOIN (SELECT DISTINCT run_id, call_id FROM own) AS span ON span.call_id = use.call_id
+    FROM (
+        SELECT DISTINCT use.run_id, use.call_id
+        FROM use
+        LEFT ANTI JOIN calls AS here ON here.run_id = use.run_id AND here.call_id = use.call_id
+    ) AS use
+    JOIN own AS span ON span.call_id = use.call_id
     GROUP BY use.run_id, use.call_id
     HAVING count(DISTINCT span.run_id) = 1
 ),
@@ -235,8 +243,6 @@ FROM turned
 JOIN mixed
     ON mixed.run_id = turned.run_id AND mixed.rollout_id IS NOT DISTINCT FROM turned.rollout_id
     AND mixed.policy_id = turned.policy_id
-JOIN rule ON rule.run_id = turned.run_id
-WHERE NOT rule.allow_policy_mix AND mixed.versions > 1
 UNION ALL
 SELECT
     'violation', run_id, step, group_id, rollout_id, call_id, NULL, NULL, NULL, NULL, NULL, start, 'output', length, 'a version from 0 on',

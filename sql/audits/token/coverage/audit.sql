@@ -72,12 +72,8 @@ both AS (
     JOIN excused
         ON excused.run_id = trained.run_id AND excused.build_id IS NOT DISTINCT FROM trained.build_id
         AND excused.call_id = trained.call_id
-    JOIN (
-        SELECT run_id, step, group_id, rollout_id, call_id, output_len, count(*) OVER (PARTITION BY run_id, call_id) AS copies
-        FROM calls
-    ) AS call ON call.run_id = trained.run_id AND call.call_id = trained.call_id
-    -- An id that several calls have means none of them.
-    WHERE call.copies = 1
+    JOIN calls AS call ON call.run_id = trained.run_id AND call.call_id = trained.call_id
+    LEFT ANTI JOIN doubled_call AS doubled ON doubled.run_id = trained.run_id AND doubled.call_id = trained.call_id
 ),
 left_out AS (
     SELECT DISTINCT run_id, build_id, rollout_id FROM exclusions WHERE call_id IS NULL AND rollout_id IS NOT NULL
