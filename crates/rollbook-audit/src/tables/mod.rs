@@ -4,6 +4,7 @@
 //! |---------------------|-------------------------------------------------------------------------------------------|
 //! | `audit('a/b')`      | a finding of the check                                                                    |
 //! | `doubled_call`      | an id that several calls of a run have                                                    |
+//! | `equal_output`      | a digest that the outputs of several calls have                                           |
 //! | `trained_span`      | a run of a trainer row's trained tokens that names a call's output                        |
 //! | `trained_advantage` | the same with the advantages, and where only a rollout is named                           |
 //! | `row_segment`       | a segment of a trainer row, by rollout and call                                           |
@@ -79,6 +80,7 @@ macro_rules! queries {
 /// Tables that a query makes; a test compares the list with `sql/audits/tables`.
 const QUERIES: &[(&str, &str)] = queries![
     "doubled_call",
+    "equal_output",
     "trained_span",
     "trained_advantage",
     "row_segment",

@@ -37,7 +37,6 @@ SELECT
     concat('row token ', part.row_start, ': the segment says that call ', part.call_id, ' is of rollout ', part.rollout_id, ', and it is of ',
         call.rollout_id)
 FROM row_segment AS part
-JOIN (
-    SELECT run_id, call_id, min(rollout_id) AS rollout_id FROM calls GROUP BY run_id, call_id HAVING count(*) = 1
-) AS call ON call.run_id = part.run_id AND call.call_id = part.call_id
+JOIN calls AS call ON call.run_id = part.run_id AND call.call_id = part.call_id
+LEFT ANTI JOIN doubled_call AS doubled ON doubled.run_id = part.run_id AND doubled.call_id = part.call_id
 WHERE call.rollout_id <> part.rollout_id

@@ -60,8 +60,8 @@ sampled AS (
 ),
 suspect AS (
     SELECT call.run_id, call.output_digest
-    FROM (SELECT run_id, output_digest FROM sampled GROUP BY run_id, output_digest HAVING count(*) > 1) AS twice
-    JOIN sampled AS call ON call.run_id = twice.run_id AND call.output_digest = twice.output_digest
+    FROM equal_output AS twice
+    JOIN sampled AS call ON call.output_digest = twice.output_digest
     GROUP BY call.run_id, call.output_digest
     HAVING count(DISTINCT call.rollout_id) > 1
 ),
@@ -113,7 +113,7 @@ placed AS (
         first_value(family) OVER same AS first_family
     FROM ways
     WHERE way['way'] IS NOT NULL
-    WINDOW same AS (PARTITION BY run_id, output_digest, logprobs, way['way'] ORDER BY rollout_id, call_id)
+    WINDOW same AS (PARTITION BY run_id, output_digest, logprobs, way['way'] ORDER BY rollout_id, call_id ROWS UNBOUNDED PRECEDING)
 ),
 -- One finding for a rollout and the one it repeats, at the first call of it.
 copied AS (
@@ -141,7 +141,7 @@ met AS (
     FROM stretched
     JOIN shared ON shared.run_id = stretched.run_id AND shared.hash = stretched.hash
     LEFT JOIN family ON family.run_id = stretched.run_id AND family.rollout_id = stretched.rollout_id
-    WINDOW same AS (PARTITION BY stretched.run_id, stretched.hash ORDER BY stretched.rollout_id, stretched.call_id)
+    WINDOW same AS (PARTITION BY stretched.run_id, stretched.hash ORDER BY stretched.rollout_id, stretched.call_id ROWS UNBOUNDED PRECEDING)
 ),
 nearly AS (
     SELECT
@@ -176,7 +176,7 @@ same_digest AS (
             first_value(rollout_id) OVER same AS first_rollout,
             first_value(family) OVER same AS first_family
         FROM digested
-        WINDOW same AS (PARTITION BY run_id, output_digest ORDER BY rollout_id)
+        WINDOW same AS (PARTITION BY run_id, output_digest ORDER BY rollout_id ROWS UNBOUNDED PRECEDING)
     )
     WHERE family <> first_family
 ),
@@ -192,6 +192,7 @@ repeated AS (
             run_id, step, group_id, rollout_id, call_id, response_id,
             first_value(call_id) OVER (
                 PARTITION BY run_id, rollout_id, response_id, choice_index, prompt_digest, output_digest ORDER BY call_index, call_id
+                ROWS UNBOUNDED PRECEDING
             ) AS first_call
         FROM (
             SELECT
@@ -225,7 +226,7 @@ same_response AS (
             first_value(family) OVER same AS first_family
         FROM answered
         WHERE output IS NOT NULL
-        WINDOW same AS (PARTITION BY run_id, response_id, choice_index, output ORDER BY rollout_id, call_id)
+        WINDOW same AS (PARTITION BY run_id, response_id, choice_index, output ORDER BY rollout_id, call_id ROWS UNBOUNDED PRECEDING)
     )
     WHERE family <> first_family
 )

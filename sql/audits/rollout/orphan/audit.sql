@@ -19,13 +19,7 @@
 --   SELECT run_id, 'calls.rollout_id' AS missing,
 --       concat('say to which rollout each call belongs; ', count(*), ' calls do not') AS remedy
 --   FROM calls WHERE rollout_id IS NULL GROUP BY run_id
-WITH known_rollout AS (
-    SELECT DISTINCT run_id, rollout_id FROM rollouts
-),
-known_call AS (
-    SELECT DISTINCT run_id, call_id FROM calls WHERE call_id IS NOT NULL
-),
-named_rollout AS (
+WITH named_rollout AS (
     SELECT 'calls' AS source, run_id, CAST(NULL AS VARCHAR) AS build_id, CAST(NULL AS VARCHAR) AS derivation_id,
         rollout_id, call_id
     FROM calls
@@ -63,7 +57,7 @@ named_call AS (
 lost_record AS (
     SELECT score.run_id, min(score.rollout_id) AS rollout_id, score.record_id, count(*) AS mentions
     FROM (SELECT run_id, rollout_id, unnest(evidence_record_ids) AS record_id FROM scores_history) AS score
-    LEFT ANTI JOIN (SELECT DISTINCT run_id, record_id FROM environment_records) AS known
+    LEFT ANTI JOIN environment_records AS known
         ON known.run_id = score.run_id AND known.record_id = score.record_id
     GROUP BY score.run_id, score.record_id
 ),
@@ -96,21 +90,21 @@ lost_derivation AS (
 ),
 -- Joined once for each name, not once for each row.
 lost_rollout AS (
-    SELECT name.*
-    FROM (
-        SELECT source, run_id, build_id, derivation_id, rollout_id, min(call_id) AS call_id, count(*) AS mentions
-        FROM named_rollout WHERE rollout_id IS NOT NULL
-        GROUP BY source, run_id, build_id, derivation_id, rollout_id
-    ) AS name
-    LEFT ANTI JOIN known_rollout AS known ON known.run_id = name.run_id AND known.rollout_id = name.rollout_id
+    SELECT
+        name.source, name.run_id, name.build_id, name.derivation_id, name.rollout_id, min(name.call_id) AS call_id,
+        count(*) AS mentions
+    FROM rollouts AS known
+    RIGHT ANTI JOIN named_rollout AS name ON known.run_id = name.run_id AND known.rollout_id = name.rollout_id
+    WHERE name.rollout_id IS NOT NULL
+    GROUP BY name.source, name.run_id, name.build_id, name.derivation_id, name.rollout_id
 ),
 lost_call AS (
-    SELECT name.*
-    FROM (
-        SELECT source, run_id, build_id, derivation_id, min(rollout_id) AS rollout_id, call_id, count(*) AS mentions
-        FROM named_call GROUP BY source, run_id, build_id, derivation_id, call_id
-    ) AS name
-    LEFT ANTI JOIN known_call AS known ON known.run_id = name.run_id AND known.call_id = name.call_id
+    SELECT
+        name.source, name.run_id, name.build_id, name.derivation_id, min(name.rollout_id) AS rollout_id, name.call_id,
+        count(*) AS mentions
+    FROM calls AS known
+    RIGHT ANTI JOIN named_call AS name ON known.run_id = name.run_id AND known.call_id = name.call_id
+    GROUP BY name.source, name.run_id, name.build_id, name.derivation_id, name.call_id
 )
 SELECT
     run_id, build_id, derivation_id, rollout_id,

@@ -30,11 +30,12 @@ named AS (
 strayed AS (
     SELECT name.source, name.run_id, name.build_id, name.derivation_id, name.rollout_id, name.mentions, min(other.run_id) AS other
     FROM (
-        SELECT source, run_id, build_id, derivation_id, rollout_id, count(*) AS mentions
-        FROM named WHERE rollout_id IS NOT NULL
-        GROUP BY source, run_id, build_id, derivation_id, rollout_id
+        SELECT named.source, named.run_id, named.build_id, named.derivation_id, named.rollout_id, count(*) AS mentions
+        FROM known AS own
+        RIGHT ANTI JOIN named ON own.run_id = named.run_id AND own.rollout_id = named.rollout_id
+        WHERE named.rollout_id IS NOT NULL
+        GROUP BY named.source, named.run_id, named.build_id, named.derivation_id, named.rollout_id
     ) AS name
-    LEFT ANTI JOIN known AS own ON own.run_id = name.run_id AND own.rollout_id = name.rollout_id
     JOIN known AS other ON other.rollout_id = name.rollout_id
     GROUP BY name.source, name.run_id, name.build_id, name.derivation_id, name.rollout_id, name.mentions
     -- An id that several runs have tells of none of them.
@@ -42,10 +43,11 @@ strayed AS (
 ),
 -- The same output in two runs: the engine's id of the response says so, or that chance cannot give it.
 shared AS (
-    SELECT output_digest
-    FROM calls
-    WHERE output_len > 0 AND output_digest IS NOT NULL AND rollout_id IS NOT NULL AND coalesce(temperature, 1) > 0
-    GROUP BY output_digest HAVING count(DISTINCT run_id) > 1
+    SELECT call.output_digest
+    FROM equal_output AS twice
+    JOIN calls AS call ON call.output_digest = twice.output_digest
+    WHERE call.output_len > 0 AND call.rollout_id IS NOT NULL AND coalesce(call.temperature, 1) > 0
+    GROUP BY call.output_digest HAVING count(DISTINCT call.run_id) > 1
 ),
 twin AS (
     SELECT
@@ -72,6 +74,7 @@ placed AS (
     LEFT JOIN first_run ON first_run.run_id = way.run_id
     WINDOW same AS (
         PARTITION BY way.output_digest, way.way ORDER BY first_run.started_at, first_run.created_at, way.run_id, way.rollout_id
+        ROWS UNBOUNDED PRECEDING
     )
 ),
 copied AS (

@@ -48,19 +48,29 @@ WITH choice AS (
     FROM calls
     WHERE request_id IS NOT NULL
 ),
-request AS (
-    SELECT
-        run_id, min(step) AS step, min(group_id) AS group_id, min(rollout_id) AS rollout_id, request_id,
-        min(call_id) AS call_id, count(*) AS choices, count(DISTINCT choice_index) AS places, max(choice_index) AS last_choice,
-        max(asked) AS asked, count(*) FILTER (WHERE is_selected) AS selected, count(is_selected) AS said,
-        count(DISTINCT rollout_id) AS rollouts
+-- Requests of several choices, by what is stored or what is asked.
+several AS (
+    SELECT run_id, request_id
     FROM choice
     GROUP BY run_id, request_id
+    HAVING count(*) > 1 OR max(choice_index) > 0 OR max(asked) > 1
 ),
 -- Choices of one request in one rollout: the harness goes on with one. In several rollouts each is a rollout's own.
-child AS (
-    SELECT run_id, parent_call_id AS call_id, min(call_id) AS child
-    FROM calls WHERE parent_call_id IS NOT NULL GROUP BY run_id, parent_call_id
+request AS (
+    SELECT
+        choice.run_id, min(step) AS step, min(group_id) AS group_id, min(rollout_id) AS rollout_id, choice.request_id,
+        min(call_id) AS call_id, count(*) AS choices, count(DISTINCT choice_index) AS places, max(choice_index) AS last_choice,
+        max(asked) AS asked, count(*) FILTER (WHERE is_selected) AS selected, count(DISTINCT rollout_id) AS rollouts
+    FROM several
+    JOIN choice ON choice.run_id = several.run_id AND choice.request_id = several.request_id
+    GROUP BY choice.run_id, choice.request_id
+),
+passed_over AS (
+    SELECT choice.run_id, choice.step, choice.group_id, choice.rollout_id, choice.call_id, min(child.call_id) AS child
+    FROM choice
+    JOIN calls AS child ON child.run_id = choice.run_id AND child.parent_call_id = choice.call_id
+    WHERE NOT choice.is_selected
+    GROUP BY choice.run_id, choice.step, choice.group_id, choice.rollout_id, choice.call_id
 ),
 used AS (
     SELECT run_id, rollout_id FROM row_segment WHERE rollout_id IS NOT NULL
@@ -223,11 +233,9 @@ FROM request
 WHERE rollouts = 1 AND choices > 1 AND selected > 1
 UNION ALL
 SELECT
-    'violation', choice.run_id, choice.step, choice.group_id, choice.rollout_id, choice.call_id, 'a selected choice', 'not selected',
-    concat('call ', choice.call_id, ' is said not to be selected, and ', child.child, ' goes on from it')
-FROM choice
-JOIN child ON child.run_id = choice.run_id AND child.call_id = choice.call_id
-WHERE NOT choice.is_selected
+    'violation', run_id, step, group_id, rollout_id, call_id, 'a selected choice', 'not selected',
+    concat('call ', call_id, ' is said not to be selected, and ', child, ' goes on from it')
+FROM passed_over
 UNION ALL
 SELECT
     'violation', run_id, step, group_id, rollout_id, NULL, 'a row, an exclusion or a drop_reason', 'none',

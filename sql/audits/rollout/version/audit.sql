@@ -105,6 +105,7 @@ turned AS (
                 span.*,
                 first_value(span.policy_version) OVER (
                     PARTITION BY span.run_id, span.rollout_id, span.policy_id ORDER BY span.call_index, span.call_id, span.start
+                    ROWS UNBOUNDED PRECEDING
                 ) AS first_version
             FROM forbidden
             JOIN span

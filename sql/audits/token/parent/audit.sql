@@ -28,14 +28,14 @@ WITH RECURSIVE placed AS (
     SELECT link.*, call.parent_call_id, call.continues_call_id
     FROM row_link AS link
     JOIN (
-        SELECT DISTINCT run_id, rollout_id, call_id, parent_call_id, continues_call_id FROM calls
+        SELECT run_id, rollout_id, call_id, parent_call_id, continues_call_id FROM calls
         WHERE parent_call_id IS NOT NULL OR continues_call_id IS NOT NULL
     ) AS call
         ON call.run_id = link.run_id AND call.call_id = link.call_id
         AND (link.rollout_id IS NULL OR call.rollout_id IS NULL OR call.rollout_id = link.rollout_id)
 ),
 elsewhere AS (
-    SELECT * FROM placed
+    SELECT DISTINCT * FROM placed
     WHERE previous_call_id IS DISTINCT FROM parent_call_id AND previous_call_id IS DISTINCT FROM continues_call_id
 ),
 -- An earlier call of the same chain may be the last whose output stands in the row, where those between are excluded.

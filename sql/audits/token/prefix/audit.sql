@@ -34,21 +34,16 @@
 --   SELECT run_id, build_id, 'samples.segments' AS missing,
 --       concat('say of which call each token of a row comes; ', count(*), ' rows do not') AS remedy
 --   FROM samples WHERE segments IS NULL AND NOT coalesce(is_pad, false) GROUP BY run_id, build_id
-WITH link AS (
-    -- The same call in two imports is one call here: rollout/duplicate tells of its copies.
-    SELECT DISTINCT
-        run_id, step, group_id, rollout_id, call_id, parent_call_id, parent_prefix_len, break_reason, prompt_len, output_len,
-        concat(prompt_digest, '/', output_digest) AS tokens
-    FROM calls
-),
-parent AS (
-    -- An id that several calls of the rollout have means none of them, unless they hold the same tokens.
-    SELECT run_id, rollout_id, call_id, min(prompt_len) AS prompt_len, min(output_len) AS output_len
-    FROM link
-    GROUP BY run_id, rollout_id, call_id
-    HAVING count(DISTINCT tokens) = 1
+WITH unclear AS (
+    -- An id that several calls of a rollout have means none of them, unless they hold the same tokens.
+    SELECT call.run_id, call.rollout_id, call.call_id
+    FROM doubled_call AS twice
+    JOIN calls AS call ON call.run_id = twice.run_id AND call.call_id = twice.call_id
+    GROUP BY call.run_id, call.rollout_id, call.call_id
+    HAVING count(DISTINCT concat(call.prompt_digest, '/', call.output_digest)) > 1
 )
-SELECT
+-- The same call in two imports is one call here: rollout/duplicate tells of its copies.
+SELECT DISTINCT
     child.run_id, child.step, child.group_id, child.rollout_id, child.call_id,
     CAST(NULL AS VARCHAR) AS build_id,
     CAST(NULL AS INTEGER) AS epoch, CAST(NULL AS INTEGER) AS micro_batch, CAST(NULL AS INTEGER) AS rank,
@@ -59,19 +54,21 @@ SELECT
     concat('the first ', child.parent_prefix_len, ' of them') AS observed,
     concat('the prompt of ', child.call_id, ' leaves the context of its parent ', child.parent_call_id, ' at token ',
         child.parent_prefix_len, ' of ', parent.prompt_len + parent.output_len, ', and declares no break') AS message
-FROM link AS child
-JOIN parent
+FROM calls AS child
+JOIN calls AS parent
     ON parent.run_id = child.run_id AND parent.rollout_id = child.rollout_id AND parent.call_id = child.parent_call_id
+LEFT ANTI JOIN unclear
+    ON unclear.run_id = child.run_id AND unclear.rollout_id = child.rollout_id AND unclear.call_id = child.parent_call_id
 WHERE child.break_reason IS NULL AND child.parent_prefix_len < parent.prompt_len + parent.output_len
 UNION ALL
-SELECT
+SELECT DISTINCT
     far.run_id, link.step, link.group_id, far.rollout_id, far.call_id, NULL, NULL, NULL, NULL, NULL, far.position, 'prompt',
     concat('the ', far.parent_len, ' tokens of ', link.parent_call_id, '''s prompt and output'),
     concat('the first ', far.position, ' of them'),
     concat('the prompt of ', far.call_id, ' leaves the context of its parent ', link.parent_call_id, ' at token ', far.position,
         ' of ', far.parent_len, ', and declares no break')
 FROM far_prefix_breaks AS far
-JOIN link ON link.run_id = far.run_id AND link.call_id = far.call_id AND link.rollout_id IS NOT DISTINCT FROM far.rollout_id
+JOIN calls AS link ON link.run_id = far.run_id AND link.call_id = far.call_id AND link.rollout_id IS NOT DISTINCT FROM far.rollout_id
 UNION ALL
 SELECT
     run_id, step, NULL, rollout_id, call_id, build_id, epoch, micro_batch, rank, row_index, position, 'row',

@@ -18,21 +18,32 @@
 --   WHERE (output_len IS NULL OR output_exactness IN ('rendered', 'absent'))
 --     AND coalesce(is_trainable, coalesce(kind, 'act') NOT IN ('judge', 'other'))
 --   GROUP BY run_id
-WITH known AS (
-    -- An id that several calls have is taken for the longest of them: rollout/duplicate tells of its copies.
+WITH call AS (
     SELECT
-        run_id, rollout_id, call_id, max(output_len) AS output_len,
-        max(CASE WHEN output_exactness IN ('rendered', 'absent') THEN output_exactness END) AS exactness
+        run_id, rollout_id, call_id, output_len, CASE WHEN output_exactness IN ('rendered', 'absent') THEN output_exactness END AS exactness
     FROM calls
     WHERE call_id IS NOT NULL
-    GROUP BY run_id, rollout_id, call_id
+),
+single AS (
+    SELECT call.*
+    FROM call
+    LEFT ANTI JOIN doubled_call AS twice ON twice.run_id = call.run_id AND twice.call_id = call.call_id
+),
+doubled AS (
+    SELECT call.*
+    FROM doubled_call AS twice
+    JOIN call ON call.run_id = twice.run_id AND call.call_id = twice.call_id
+),
+-- An id that several calls have is taken for the longest of them: rollout/duplicate tells of its copies.
+known AS (
+    SELECT run_id, rollout_id, call_id, output_len, exactness FROM single
+    UNION ALL
+    SELECT run_id, rollout_id, call_id, max(output_len), max(exactness) FROM doubled GROUP BY run_id, rollout_id, call_id
 ),
 named AS (
-    SELECT
-        run_id, call_id, count(*) AS owners, min(rollout_id) AS rollout_id, max(output_len) AS output_len,
-        max(exactness) AS exactness
-    FROM known
-    GROUP BY run_id, call_id
+    SELECT run_id, call_id, rollout_id, output_len, exactness FROM single
+    UNION ALL
+    SELECT run_id, call_id, min(rollout_id), max(output_len), max(exactness) FROM doubled GROUP BY run_id, call_id
 ),
 traced AS (
     SELECT
