@@ -14,17 +14,23 @@
 WITH place AS (
     SELECT run_id, build_id, coalesce(epoch, 0) AS epoch, call_id, start, start + length AS stop FROM trained_span
 ),
+several AS (
+    SELECT run_id, build_id, epoch, call_id FROM place GROUP BY run_id, build_id, epoch, call_id HAVING count(*) > 1
+),
 -- Narrow columns tell which calls have an overlap at all; of these alone the rows are gathered.
 overlap AS (
     SELECT DISTINCT run_id, build_id, epoch, call_id
     FROM (
         SELECT
-            *,
-            max(stop) OVER (
-                PARTITION BY run_id, build_id, epoch, call_id ORDER BY start, stop
+            place.*,
+            max(place.stop) OVER (
+                PARTITION BY place.run_id, place.build_id, place.epoch, place.call_id ORDER BY place.start, place.stop
                 ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
             ) AS before
-        FROM place
+        FROM several
+        JOIN place
+            ON place.run_id = several.run_id AND place.build_id IS NOT DISTINCT FROM several.build_id
+            AND place.epoch = several.epoch AND place.call_id = several.call_id
     )
     WHERE start < before
 ),
@@ -40,7 +46,8 @@ used AS (
                 'micro-batch ' || CAST(span.micro_batch AS VARCHAR),
                 'rank ' || CAST(span.rank AS VARCHAR),
                 concat('row ', span.row_index, ' from token ', span.row_start))
-        ) ORDER BY span.step, span.optimizer_step, span.rank, span.micro_batch, span.row_index, span.start) AS uses
+        ) ORDER BY span.step, span.optimizer_step, span.rank, span.micro_batch, span.row_index, span.start,
+            span.row_start, span.length) AS uses
     FROM trained_span AS span
     JOIN overlap
         ON overlap.run_id = span.run_id AND overlap.build_id IS NOT DISTINCT FROM span.build_id

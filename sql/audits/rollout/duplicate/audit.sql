@@ -146,10 +146,10 @@ met AS (
 nearly AS (
     SELECT
         run_id, min(step) AS step, min(group_id) AS group_id, rollout_id, first_rollout,
-        first_value(call_id ORDER BY call_index, call_id, position) AS call_id,
-        first_value(position ORDER BY call_index, call_id, position) AS position,
-        first_value(length ORDER BY call_index, call_id, position) AS length,
-        first_value(first_call ORDER BY call_index, call_id, position) AS first_call
+        first_value(call_id ORDER BY call_index, call_id, position, length, first_call) AS call_id,
+        first_value(position ORDER BY call_index, call_id, position, length, first_call) AS position,
+        first_value(length ORDER BY call_index, call_id, position, length, first_call) AS length,
+        first_value(first_call ORDER BY call_index, call_id, position, length, first_call) AS first_call
     FROM met
     WHERE family <> first_family
     GROUP BY run_id, rollout_id, first_rollout

@@ -172,15 +172,15 @@ own AS (
 ),
 -- A row may train what another run sampled; that is a fault of its own, and the version is that of the call.
 foreign_call AS (
-    SELECT use.run_id, use.call_id, min(span.run_id) AS call_run
+    SELECT use.run_id, use.call_id, min(other.run_id) AS call_run
     FROM (
         SELECT DISTINCT use.run_id, use.call_id
         FROM use
         LEFT ANTI JOIN calls AS here ON here.run_id = use.run_id AND here.call_id = use.call_id
     ) AS use
-    JOIN own AS span ON span.call_id = use.call_id
+    JOIN calls AS other ON other.call_id = use.call_id
     GROUP BY use.run_id, use.call_id
-    HAVING count(DISTINCT span.run_id) = 1
+    HAVING count(*) = 1
 ),
 resolved AS (
     SELECT run_id AS use_run, * FROM own

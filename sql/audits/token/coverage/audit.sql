@@ -53,7 +53,7 @@ reach AS (
 ),
 -- A token that trains in a row and has a reason not to.
 excused AS (
-    SELECT run_id, build_id, call_id, array_agg(named_struct('start', position, 'length', length, 'reason', reason)) AS spans
+    SELECT run_id, build_id, call_id, array_agg(named_struct('start', position, 'length', length, 'reason', reason) ORDER BY position, length, reason) AS spans
     FROM exclusions WHERE call_id IS NOT NULL GROUP BY run_id, build_id, call_id
 ),
 both AS (
