@@ -10,6 +10,7 @@ pub mod build;
 mod build_sides;
 pub mod compact;
 pub mod compare;
+mod constant_filters;
 mod encodings;
 mod error;
 pub mod export;

@@ -21,25 +21,24 @@ use datafusion::common::{DFSchema, NullEquality, Result};
 use datafusion::execution::context::QueryPlanner;
 use datafusion::logical_expr::utils::{can_hash, conjunction, find_valid_equijoin_key_pair, split_conjunction_owned};
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Filter, Join, JoinType, LogicalPlan, Operator};
-use datafusion::optimizer::optimizer::{ApplyOrder, Optimizer};
+use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 
 type Rule = Arc<dyn OptimizerRule + Send + Sync>;
 
-/// `DataFusion`'s rules, of which none makes keys of which null equals null.
-pub(crate) fn rules() -> Vec<Rule> {
-    let kept = |rule: Rule| -> Rule {
-        if rule.name() == "extract_equijoin_predicate" { Arc::new(PlainKeys { rule }) } else { rule }
-    };
-    Optimizer::new().rules.into_iter().map(kept).collect()
-}
-
 /// The rule that finds keys, kept to those of which null equals nothing.
 #[derive(Debug)]
-struct PlainKeys {
+pub(crate) struct PlainKeys {
     rule: Rule,
+}
+
+impl PlainKeys {
+    /// Keeps a rule to them, if it is the one that finds keys.
+    pub(crate) fn kept(rule: Rule) -> Rule {
+        if rule.name() == "extract_equijoin_predicate" { Arc::new(Self { rule }) } else { rule }
+    }
 }
 
 impl OptimizerRule for PlainKeys {

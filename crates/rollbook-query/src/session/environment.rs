@@ -8,6 +8,7 @@ use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::optimizer::{Optimizer, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::prelude::{SessionConfig, SessionContext};
@@ -19,12 +20,14 @@ use super::count::count;
 use super::pool::Pool;
 use super::{CATALOG, SCHEMA, SessionOptions};
 use crate::build_sides::{CompactBuildSides, CompactSortInputs};
+use crate::constant_filters::ConstantFilters;
 use crate::encodings::LakeEncodings;
 use crate::error::Result;
 use crate::filters_down::FiltersDown;
 use crate::grouped::GroupWindowsAtOnce;
 use crate::lists::ReadLists;
-use crate::{null_safe_joins, provider};
+use crate::null_safe_joins::{PlainKeys, Planner};
+use crate::provider;
 
 /// Table functions that read nothing from outside.
 const TABLE_FUNCTIONS: [&str; 2] = ["range", "generate_series"];
@@ -43,8 +46,8 @@ pub(super) fn context(lake: &Lake, options: &SessionOptions, encodings: &Arc<Lak
         .with_config(config(options)?)
         .with_runtime_env(runtime(lake, options)?)
         .with_default_features()
-        .with_optimizer_rules(null_safe_joins::rules())
-        .with_query_planner(Arc::new(null_safe_joins::Planner))
+        .with_optimizer_rules(logical_rules())
+        .with_query_planner(Arc::new(Planner))
         .with_physical_optimizer_rules(rules())
         .build();
     let names: Vec<String> = state.table_functions().keys().cloned().collect();
@@ -71,6 +74,11 @@ pub(super) fn context(lake: &Lake, options: &SessionOptions, encodings: &Arc<Lak
     }
     context.register_udaf(count());
     Ok(context)
+}
+
+/// `DataFusion`'s rules of the logical plan, without what they get wrong.
+fn logical_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
+    Optimizer::new().rules.into_iter().map(|rule| ConstantFilters::kept(PlainKeys::kept(rule))).collect()
 }
 
 /// The rules of the physical plan: first the one whose operator needs another distribution, and no order; and once it is settled
