@@ -22,6 +22,7 @@ mod grouped;
 pub mod ingest;
 mod lists;
 mod null_safe_joins;
+mod orders_as_written;
 mod provider;
 pub mod quarantine;
 pub mod recipe;

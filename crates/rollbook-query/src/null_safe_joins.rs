@@ -16,11 +16,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use datafusion::catalog::Session;
-use datafusion::common::tree_node::Transformed;
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, NullEquality, Result};
 use datafusion::execution::context::QueryPlanner;
 use datafusion::logical_expr::utils::{can_hash, conjunction, find_valid_equijoin_key_pair, split_conjunction_owned};
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Filter, Join, JoinType, LogicalPlan, Operator};
+use datafusion::optimizer::analyzer::type_coercion::TypeCoercionRewriter;
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 use datafusion::physical_plan::ExecutionPlan;
@@ -90,7 +91,8 @@ fn with_keys(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     }
     let mut keys = Vec::new();
     let mut others = Vec::new();
-    for condition in join.filter.take().map(split_conjunction_owned).unwrap_or_default() {
+    let filter = join.filter.take().map(|filter| in_types(filter, &join)).transpose()?;
+    for condition in filter.map(split_conjunction_owned).unwrap_or_default() {
         match key(&condition, join.left.schema(), join.right.schema())? {
             Some(key) => keys.push(key),
             None => others.push(condition),
@@ -105,6 +107,13 @@ fn with_keys(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     }
     join.filter = conjunction(others);
     Ok(Transformed::new_transformed(LogicalPlan::Join(join), is_found))
+}
+
+/// Gives a condition the types of what it reads. Of a column outside of its subquery it may have another: that of the time before the
+/// outer query got its own.
+fn in_types(filter: Expr, join: &Join) -> Result<Expr> {
+    let both = join.left.schema().join(join.right.schema())?;
+    Ok(filter.rewrite(&mut TypeCoercionRewriter::new(&both))?.data)
 }
 
 /// Reads a condition that compares the two sides and takes null as equal to null.
@@ -165,7 +174,7 @@ mod tests {
 
     /// What a condition says, in words of which no key is made.
     fn spelt_out(join: &str) -> String {
-        let words: Vec<&str> = join.split(' ').collect();
+        let words: Vec<&str> = join.split_whitespace().collect();
         let mut said = String::new();
         let mut at = 0;
         while at < words.len() {
@@ -200,6 +209,12 @@ mod tests {
     #[case::below("a JOIN b ON a.s IS NOT DISTINCT FROM b.s JOIN c ON c.s = a.k", "n, m, o")]
     #[case::above("a JOIN b ON a.k = b.k JOIN c ON c.s IS NOT DISTINCT FROM a.s", "n, m, o")]
     #[case::where_below("a JOIN b ON a.s IS NOT DISTINCT FROM b.s JOIN c ON c.s = a.k WHERE c.o > b.m + 60", "n, m, o")]
+    // The type of an outer column that was not settled when the subquery was planned.
+    #[case::of_an_outer_type(
+        "(SELECT n, CASE WHEN n > 50 THEN CAST(k AS INTEGER) ELSE nullif(s, 3) END AS v FROM a) AS a WHERE NOT EXISTS
+            (SELECT 1 FROM (SELECT CAST(k AS INTEGER) AS k FROM b) AS b WHERE a.v IS NOT DISTINCT FROM b.k )",
+        "n"
+    )]
     #[case::commas("a, b, c WHERE a.s IS NOT DISTINCT FROM b.s AND c.s = a.k", "n, m, o")]
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn nulls_meet_where_a_condition_says_so(
@@ -216,5 +231,22 @@ mod tests {
         assert_eq!(rows(&session, &sql).await, rows(&session, &oracle).await);
         let plan = rows(&session, &format!("EXPLAIN {sql}")).await;
         assert!(plan.contains("NullsEqual: true") && !plan.contains("NestedLoopJoin"), "{plan}");
+    }
+
+    /// The column outside is a CASE of two types, of which the subquery knows the first.
+    #[tokio::test]
+    async fn conditions_have_the_types_of_what_they_read() {
+        let session = Scratch::new().await.session().await;
+        let query = |v: &str| {
+            format!(
+                "WITH {ROWS} SELECT n FROM (SELECT n, CASE WHEN n > 50 THEN CAST(k AS INTEGER) ELSE nullif(s, 3) END AS v FROM a) AS a
+                WHERE NOT EXISTS (SELECT 1 FROM (SELECT CAST(k AS INTEGER) AS k FROM b) AS b WHERE {v} < b.k) ORDER BY n"
+            )
+        };
+        // Of b.k there are nulls and ones.
+        let spelt_out =
+            query("v").replace("NOT EXISTS", "NOT coalesce(v < 1, false) OR EXISTS").replace("v < b.k", "false");
+        let expected = rows(&session, &spelt_out).await;
+        assert_eq!(rows(&session, &query("a.v")).await, expected);
     }
 }

@@ -27,6 +27,7 @@ use crate::filters_down::FiltersDown;
 use crate::grouped::GroupWindowsAtOnce;
 use crate::lists::ReadLists;
 use crate::null_safe_joins::{PlainKeys, Planner};
+use crate::orders_as_written::OrdersAsWritten;
 use crate::provider;
 
 /// Table functions that read nothing from outside.
@@ -88,7 +89,7 @@ fn rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let mut rules: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> = vec![Arc::new(GroupWindowsAtOnce)];
     for rule in PhysicalOptimizer::new().rules {
         let settles_sides = rule.name() == "join_selection";
-        rules.push(FiltersDown::kept(rule));
+        rules.push(OrdersAsWritten::instead(FiltersDown::kept(rule)));
         if settles_sides {
             rules.push(Arc::new(CompactBuildSides));
         }
