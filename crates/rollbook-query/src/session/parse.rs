@@ -56,7 +56,7 @@ impl VisitorMut for NameArms {
 
 fn name(arm: &mut SetExpr, is_later: bool) {
     match arm {
-        SetExpr::SetOperation { left, right, set_quantifier, .. } if !is_by_name(set_quantifier) => {
+        SetExpr::SetOperation { left, right, set_quantifier, .. } if !is_by_name(*set_quantifier) => {
             name(left, is_later);
             name(right, true);
         }
@@ -72,7 +72,7 @@ fn name(arm: &mut SetExpr, is_later: bool) {
     }
 }
 
-fn is_by_name(quantifier: &SetQuantifier) -> bool {
+fn is_by_name(quantifier: SetQuantifier) -> bool {
     matches!(quantifier, SetQuantifier::ByName | SetQuantifier::AllByName | SetQuantifier::DistinctByName)
 }
 

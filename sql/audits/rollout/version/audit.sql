@@ -1,7 +1,7 @@
 -- @question Was every token sampled by a version of the policy that its run allows for it?
 -- @layer policy
 -- @severity error
--- @version 2
+-- @version 3
 -- @outcome violation
 -- @scope build
 -- @needs calls.policy_version, calls.policy_spans, calls.cache_epoch, samples.trained_policy_version, policies.step,
