@@ -89,6 +89,7 @@ fn with_keys(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     if join.null_aware || !takes_no_nulls(&join) {
         return Ok(Transformed::no(LogicalPlan::Join(join)));
     }
+    let is_changed = join.filter.is_some();
     let mut keys = Vec::new();
     let mut others = Vec::new();
     let filter = join.filter.take().map(|filter| in_types(filter, &join)).transpose()?;
@@ -98,15 +99,14 @@ fn with_keys(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
             None => others.push(condition),
         }
     }
-    let is_found = !keys.is_empty();
-    if is_found {
+    if !keys.is_empty() {
         let plain = std::mem::replace(&mut join.on, keys);
         others.extend(not_null(&mut join, &plain)?);
         join.on.splice(0..0, plain);
         join.null_equality = NullEquality::NullEqualsNull;
     }
     join.filter = conjunction(others);
-    Ok(Transformed::new_transformed(LogicalPlan::Join(join), is_found))
+    Ok(Transformed::new_transformed(LogicalPlan::Join(join), is_changed))
 }
 
 /// Gives a condition the types of what it reads. Of a column outside of its subquery it may have another: that of the time before the
