@@ -135,6 +135,8 @@ fn config(options: &SessionOptions) -> Result<SessionConfig> {
     settings.execution.max_spill_file_size_bytes = ConfigNonZeroUsize::try_new(1)?;
     // A group by of `x IS TRUE` would not be planned: the two schemas that are compared differ in whether it may be null.
     settings.execution.skip_physical_aggregate_schema_check = true;
+    // What min or max of a column has seen so far left out rows that min or max of an expression beside it had not seen.
+    settings.optimizer.enable_aggregate_dynamic_filter_pushdown = false;
     // What each sort sets aside for its merge: several run at once, and a small pool must hold them all.
     settings.execution.sort_spill_reservation_bytes = MERGE_BYTES.min(options.memory_limit / SORTS_AT_ONCE);
     Ok(config)
@@ -144,6 +146,7 @@ fn config(options: &SessionOptions) -> Result<SessionConfig> {
 mod tests {
     use std::time::Duration;
 
+    use arrow::util::display::array_value_to_string;
     use datafusion::arrow::array::RecordBatch;
     use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit};
     use datafusion::physical_expr::expressions::col;
@@ -151,10 +154,12 @@ mod tests {
     use datafusion::physical_plan::{ExecutionPlan, Partitioning, execute_stream_partitioned};
     use futures::TryStreamExt;
     use futures::future::join_all;
+    use serde_json::json;
     use tokio::time::{sleep, timeout};
 
     use super::*;
     use crate::fixture::Scratch;
+    use crate::session::Session;
 
     #[tokio::test]
     async fn groups_of_a_test_for_true_are_planned() {
@@ -162,6 +167,24 @@ mod tests {
         let sql = "SELECT DISTINCT v > 2 IS TRUE FROM (SELECT NULLIF(value, 1) AS v FROM range(0, 5))";
         let rows: usize = session.collect(sql).await.unwrap().iter().map(RecordBatch::num_rows).sum();
         assert_eq!(rows, 2);
+    }
+
+    /// Call n of ten, each in a file of its own, has n output tokens; the first has the greatest id.
+    #[tokio::test]
+    async fn extremes_of_columns_and_expressions_see_every_row() {
+        let scratch = Scratch::new().await;
+        for n in 0..10_usize {
+            let call = json!({"run_id": "r", "rollout_id": "o", "call_id": format!("c{}", 9 - n), "call_index": n,
+                "prompt_token_ids": [1], "prompt_len": 1, "output_token_ids": vec![5; n], "output_len": n});
+            scratch.add("calls", json!([call])).await;
+        }
+        for threads in [1, 2] {
+            let options = SessionOptions { threads, ..SessionOptions::default() };
+            let session = Session::open(&scratch.lake, None, options).await.unwrap();
+            let sql = "SELECT concat_ws(' ', max(output_len - prompt_len), max(call_id), min(-output_len), min(call_id)) FROM calls";
+            let found = session.collect(sql).await.unwrap();
+            assert_eq!(array_value_to_string(found[0].column(0), 0).unwrap(), "8 c9 -9 c0");
+        }
     }
 
     /// Two tasks that spill for one partition must not wait for each other.
