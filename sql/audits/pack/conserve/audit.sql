@@ -19,54 +19,42 @@
 WITH segment AS (
     SELECT * FROM row_segment WHERE coalesce(source, '') <> 'pad' AND NOT is_pad AND length > 0
 ),
--- Segments that lack what their call's output has before or behind them: most builds have none.
+-- Segments that lack what their call's output has before or behind them: most builds have none, and nothing more is asked of them.
 part AS (
-    SELECT
-        segment.*, call.step AS call_step, call.group_id, call.rollout_id AS call_rollout, call.output_len
+    SELECT segment.*
     FROM segment
     JOIN calls AS call ON call.run_id = segment.run_id AND call.call_id = segment.call_id
-    LEFT ANTI JOIN doubled_call AS doubled ON doubled.run_id = segment.run_id AND doubled.call_id = segment.call_id
-    WHERE segment.source = 'output' AND call.output_len > 0
-        AND (segment.source_start > 0 OR segment.source_start + segment.length < call.output_len)
-),
--- Where the sequences that hold them begin and end.
-sequence AS (
-    SELECT
-        part.run_id, part.build_id, part.epoch, part.step, part.optimizer_step, part.micro_batch, part.rank, part.row_index,
-        part.sequence_index, min(segment.row_start) AS first_start, max(segment.row_start) AS last_start
-    FROM (
-        SELECT DISTINCT run_id, build_id, epoch, step, optimizer_step, micro_batch, rank, row_index, sequence_index FROM part
-    ) AS part
-    JOIN segment
-        ON segment.run_id = part.run_id
-        AND segment.build_id IS NOT DISTINCT FROM part.build_id AND segment.epoch IS NOT DISTINCT FROM part.epoch
-        AND segment.step IS NOT DISTINCT FROM part.step AND segment.optimizer_step IS NOT DISTINCT FROM part.optimizer_step
-        AND segment.micro_batch IS NOT DISTINCT FROM part.micro_batch AND segment.rank IS NOT DISTINCT FROM part.rank
-        AND segment.row_index IS NOT DISTINCT FROM part.row_index
-        AND segment.sequence_index IS NOT DISTINCT FROM part.sequence_index
-    GROUP BY
-        part.run_id, part.build_id, part.epoch, part.step, part.optimizer_step, part.micro_batch, part.rank, part.row_index,
-        part.sequence_index
-),
-placed AS (
-    SELECT part.*, part.row_start = sequence.first_start AS is_first, part.row_start = sequence.last_start AS is_last
-    FROM part
-    JOIN sequence
-        ON sequence.run_id = part.run_id
-        AND sequence.build_id IS NOT DISTINCT FROM part.build_id AND sequence.epoch IS NOT DISTINCT FROM part.epoch
-        AND sequence.step IS NOT DISTINCT FROM part.step AND sequence.optimizer_step IS NOT DISTINCT FROM part.optimizer_step
-        AND sequence.micro_batch IS NOT DISTINCT FROM part.micro_batch AND sequence.rank IS NOT DISTINCT FROM part.rank
-        AND sequence.row_index IS NOT DISTINCT FROM part.row_index
-        AND sequence.sequence_index IS NOT DISTINCT FROM part.sequence_index
+    WHERE segment.source = 'output' AND (segment.source_start > 0 OR segment.source_start + segment.length < call.output_len)
 ),
 edge AS (
     SELECT
-        run_id, call_step AS step, group_id, call_rollout AS rollout_id, call_id, build_id, output_len,
-        array_agg(source_start + length) FILTER (WHERE is_last) AS ends,
-        array_agg(source_start) FILTER (WHERE is_first) AS starts
-    FROM placed
-    WHERE (is_last AND source_start + length < output_len) OR (is_first AND source_start > 0)
-    GROUP BY run_id, call_step, group_id, call_rollout, call_id, build_id, output_len
+        call.run_id, call.step, call.group_id, call.rollout_id, call.call_id, segment.build_id, call.output_len,
+        array_agg(segment.source_start + segment.length) FILTER (WHERE segment.is_last) AS ends,
+        array_agg(segment.source_start) FILTER (WHERE segment.is_first) AS starts
+    FROM (
+        SELECT
+            segment.*,
+            row_number() OVER (
+                PARTITION BY run_id, build_id, epoch, step, optimizer_step, micro_batch, rank, row_index, sequence_index ORDER BY row_start
+            ) = 1 AS is_first,
+            row_number() OVER (
+                PARTITION BY run_id, build_id, epoch, step, optimizer_step, micro_batch, rank, row_index, sequence_index ORDER BY row_start DESC
+            ) = 1 AS is_last
+        FROM segment
+        LEFT SEMI JOIN part
+            ON part.run_id = segment.run_id
+            AND part.build_id IS NOT DISTINCT FROM segment.build_id AND part.epoch IS NOT DISTINCT FROM segment.epoch
+            AND part.step IS NOT DISTINCT FROM segment.step AND part.optimizer_step IS NOT DISTINCT FROM segment.optimizer_step
+            AND part.micro_batch IS NOT DISTINCT FROM segment.micro_batch AND part.rank IS NOT DISTINCT FROM segment.rank
+            AND part.row_index IS NOT DISTINCT FROM segment.row_index
+            AND part.sequence_index IS NOT DISTINCT FROM segment.sequence_index
+    ) AS segment
+    JOIN calls AS call ON call.run_id = segment.run_id AND call.call_id = segment.call_id
+    LEFT ANTI JOIN doubled_call AS doubled ON doubled.run_id = segment.run_id AND doubled.call_id = segment.call_id
+    WHERE segment.source = 'output' AND call.output_len > 0
+        AND ((segment.is_last AND segment.source_start + segment.length < call.output_len)
+            OR (segment.is_first AND segment.source_start > 0))
+    GROUP BY call.run_id, call.step, call.group_id, call.rollout_id, call.call_id, segment.build_id, call.output_len
 ),
 -- What of such calls is anywhere in the build, or has a reason not to be.
 held AS (

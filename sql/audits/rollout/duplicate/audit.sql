@@ -16,14 +16,12 @@
 --       concat('ask the engine for logprobs; ', count(*), ' calls have none, and copies of them are not told from equal answers') AS remedy
 --   FROM calls WHERE output_len > 0 AND output_logprobs IS NULL GROUP BY run_id
 WITH doubled AS (
-    SELECT 'calls' AS source, run_id, min(rollout_id) AS rollout_id, call_id,
+    SELECT 'calls' AS source, call.run_id, min(call.rollout_id) AS rollout_id, call.call_id,
         CAST(NULL AS VARCHAR) AS build_id, CAST(NULL AS VARCHAR) AS derivation_id, CAST(NULL AS INTEGER) AS row_index,
-        call_id AS doubled_key, count(*) AS copies
-    FROM (
-        SELECT call.run_id, call.rollout_id, call.call_id
-        FROM doubled_call AS twice JOIN calls AS call ON call.run_id = twice.run_id AND call.call_id = twice.call_id
-    )
-    GROUP BY run_id, call_id
+        call.call_id AS doubled_key, count(*) AS copies
+    FROM doubled_call AS twice
+    JOIN calls AS call ON call.run_id = twice.run_id AND call.call_id = twice.call_id
+    GROUP BY call.run_id, call.call_id
     UNION ALL
     SELECT 'scores', run_id, min(rollout_id), min(call_id), NULL, NULL, NULL, score_id, count(*)
     FROM scores_history WHERE score_id IS NOT NULL GROUP BY run_id, score_id HAVING count(*) > 1

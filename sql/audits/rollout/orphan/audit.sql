@@ -88,7 +88,7 @@ lost_derivation AS (
     ) AS name
     LEFT ANTI JOIN derivations AS known ON known.derivation_id = name.derivation_id
 ),
--- Joined once for each name, not once for each row.
+-- Only names that nothing answers to are counted, and most lakes have none.
 lost_rollout AS (
     SELECT
         name.source, name.run_id, name.build_id, name.derivation_id, name.rollout_id, min(name.call_id) AS call_id,
