@@ -12,8 +12,9 @@ const STEPS: &[Step] = &[
     ("clippy", || {
         process::run(process::cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
     }),
-    ("test", || test::run(&[])),
+    // Builds what the tests run, and needs none of them.
     ("docs", || docs::run(true)),
+    ("test", || test::run(&[])),
     ("rustdoc", || {
         let mut doc = process::cargo();
         doc.args(["doc", "--workspace", "--no-deps", "--document-private-items"]);
