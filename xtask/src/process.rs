@@ -10,9 +10,15 @@ use serde_json::Value;
 
 use crate::Outcome;
 
-/// Returns the repository's root.
+/// Returns the root of the clone stood in, or else of the clone this was built in.
+///
+/// Clones that share a target directory share this program, and the one that built it last is not the one meant.
 pub(crate) fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new(".")).to_path_buf()
+    let here = env::current_dir().ok();
+    let stood_in =
+        here.iter().flat_map(|here| here.ancestors()).find(|folder| folder.join("xtask/Cargo.toml").is_file());
+    let built_in = || Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
+    stood_in.unwrap_or_else(built_in).to_path_buf()
 }
 
 /// Returns the cargo that runs us.
