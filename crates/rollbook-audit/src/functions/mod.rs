@@ -26,6 +26,7 @@
 //! | `valued_spans(values)`                                | runs of values other than 0                                  |
 //! | `misplaced_values(values, sampled_mask, action_mask)` | such runs where a mask is false                              |
 //! | `trained_sum(values, sampled_mask, action_mask)`      | sum of the values where no mask is false                     |
+//! | `any_true(mask)`                                      | whether an item is true                                      |
 //! | `trained_count(output_len, sampled_mask, action_mask)`| tokens where no mask is false                                |
 //! | `unlikely_stretches(tokens, logprobs, nats)`          | hashes of stretches that chance does not give twice          |
 //! | `logprob_rounding(logprobs)`                          | the smaller format or coarser grid that the values show      |
@@ -97,6 +98,7 @@ pub(crate) fn all() -> Vec<ScalarUDF> {
         values::valued_spans(),
         values::misplaced_values(),
         values::trained_sum(),
+        values::any_true(),
         values::trained_count(),
         stretches::unlikely_stretches(),
         coverage::span_outside(),

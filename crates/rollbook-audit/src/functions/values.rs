@@ -95,6 +95,19 @@ pub(super) fn trained_count() -> ScalarUDF {
     })
 }
 
+/// `any_true`: null where there is no mask.
+pub(super) fn any_true() -> ScalarUDF {
+    RowFunction::udf("any_true", vec![list(DataType::Boolean)], DataType::Boolean, |arrays, rows| {
+        let masks = lists(arrays, 0)?;
+        let has = |mask: &BooleanArray| {
+            let bits = bits(mask);
+            bits.set_indices().next().is_some()
+        };
+        let found = (0..rows).map(|row| Ok(mask(masks, row)?.as_ref().map(has))).collect::<Result<BooleanArray>>()?;
+        Ok(Arc::new(found) as ArrayRef)
+    })
+}
+
 /// Runs of values other than 0 at offsets that are wanted; null and NaN are no values.
 fn runs(values: &Float64Array, wanted: impl Fn(usize) -> bool) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();

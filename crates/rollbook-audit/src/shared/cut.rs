@@ -1,6 +1,7 @@
 //! Cuts plans where they read the lake.
 
 use std::any::Any;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -148,9 +149,11 @@ impl<'a> Cutter<'a> {
         Self { session, tables: BTreeMap::new(), helpers: Vec::new() }
     }
 
-    /// The tables that are read.
+    /// The tables that are read, first those that most scans read: what is kept in memory saves as many readings.
     pub(super) fn tables(&self) -> Vec<&Read> {
-        self.tables.values().collect()
+        let mut tables: Vec<&Read> = self.tables.values().collect();
+        tables.sort_by_key(|read| Reverse(read.narrow.scans()));
+        tables
     }
 
     /// The helper tables that are read, each after those it reads itself.
@@ -176,7 +179,7 @@ impl<'a> Cutter<'a> {
     }
 
     fn replace(&mut self, node: &LogicalPlan) -> Result<Option<LogicalPlan>> {
-        let Some(scan) = pipeline_scan(node) else {
+        let Some(scan) = pipeline_scan(counted_by_run(node).unwrap_or(node)) else {
             return Ok(None);
         };
         let Ok(provider) = source_as_provider(&scan.source) else {
@@ -229,6 +232,28 @@ impl<'a> Cutter<'a> {
         self.helpers.push(Helper { name: helper.name, rows, kept: Arc::clone(&kept) });
         Ok(kept)
     }
+}
+
+/// What a plan counts by run alone: the rows that come of it are few, however many go in.
+fn counted_by_run(node: &LogicalPlan) -> Option<&LogicalPlan> {
+    let LogicalPlan::Aggregate(aggregate) = node else {
+        return None;
+    };
+    let is_run = |expr: &Expr| matches!(expr, Expr::Column(column) if column.name == "run_id");
+    let is_counted = |expr: &Expr| match expr {
+        Expr::Alias(alias) => is_small_state(&alias.expr),
+        other => is_small_state(other),
+    };
+    (aggregate.group_expr.iter().all(is_run) && aggregate.aggr_expr.iter().all(is_counted)).then_some(&*aggregate.input)
+}
+
+/// Whether an aggregate holds one value for each group.
+fn is_small_state(expr: &Expr) -> bool {
+    let Expr::AggregateFunction(function) = expr else {
+        return false;
+    };
+    let is_plain = !function.params.distinct && function.params.order_by.is_empty();
+    is_plain && ["count", "min", "max", "sum"].contains(&function.func.name()) && is_of_its_row(expr)
 }
 
 /// The scan below a chain of filters, projections and unnests; none where the chain has anything else.

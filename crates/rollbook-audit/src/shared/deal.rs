@@ -6,7 +6,7 @@
 //! scan, partition n ─┴─> …
 //! ```
 //!
-//! A pipeline has one input and holds no row back, and its output is kept whole before anything reads it: nothing can wait
+//! A pipeline has one input and takes all of it, and its output is kept whole before anything reads it: nothing can wait
 //! in a circle.
 
 use std::collections::BTreeSet;
@@ -22,6 +22,7 @@ use datafusion::common::{DataFusionError, Result as PlanResult, internal_datafus
 use datafusion::datasource::provider_as_source;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{LogicalPlan, TableScanBuilder};
+use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, execute_stream_partitioned};
@@ -36,14 +37,15 @@ use super::kept::{Budget, Keeper};
 
 /// Batches under way to one pipeline.
 const UNDER_WAY: usize = 2;
+/// Bytes of a batch of long rows, four times a query's: dozens of pipelines take each one up, and none of them sorts it.
+const BATCH_BYTES: u64 = 8 << 20;
 
 /// Scans the table once for all pipelines and keeps what comes out of each.
 pub(super) async fn deal(session: &Session, table: &LakeTable, leaves: Vec<Leaf>, budget: &Arc<Budget>) -> Result<()> {
     let columns: Vec<usize> =
         leaves.iter().flat_map(|leaf| leaf.columns.iter().copied()).collect::<BTreeSet<_>>().into_iter().collect();
     let scan = scan_of(table, &columns, &leaves)?;
-    let rows = session.rows_per_batch(&scan)?;
-    let (scan, task) = session.physical(&scan).await?;
+    let (scan, task) = session.physical_in_bytes(&scan, BATCH_BYTES).await?;
     let partitions = scan.output_partitioning().partition_count();
     let mut tasks: JoinSet<Result<()>> = JoinSet::new();
     let mut outlets: Vec<Vec<Outlet>> = (0..partitions).map(|_| Vec::new()).collect();
@@ -64,8 +66,8 @@ pub(super) async fn deal(session: &Session, table: &LakeTable, leaves: Vec<Leaf>
         }
         let input = Arc::new(StreamingTable::try_new(schema, parts)?);
         let plan = over(leaf.plan.clone(), &(input as Arc<dyn TableProvider>))?;
-        // Batches stay as the scan makes them: to spread or to gather them again would copy long rows.
-        let (plan, task) = session.physical_in(&plan, rows, partitions).await?;
+        let (plan, task) = session.physical_in(&plan, partitions).await?;
+        let plan = ungathered(plan)?;
         let keeper = Keeper::new(session, leaf.kept.schema_ref(), Arc::clone(budget));
         tasks.spawn(async move { leaf.kept.fill(keep(plan, task, keeper).await?) });
     }
@@ -100,6 +102,15 @@ fn over(plan: LogicalPlan, input: &Arc<dyn TableProvider>) -> Result<LogicalPlan
             Ok(Transformed::yes(LogicalPlan::TableScan(scan)))
         }
         other => Ok(Transformed::no(other)),
+    })?;
+    Ok(plan.data)
+}
+
+/// The plan with filters that give what they keep as it comes: to gather whole batches of it would copy long rows.
+fn ungathered(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let plan = plan.transform_up(|node| match node.downcast_ref::<FilterExec>() {
+        Some(filter) => Ok(Transformed::yes(Arc::new(filter.with_batch_size(1)?) as Arc<dyn ExecutionPlan>)),
+        None => Ok(Transformed::no(node)),
     })?;
     Ok(plan.data)
 }

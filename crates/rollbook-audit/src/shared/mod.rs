@@ -9,22 +9,25 @@
 //!                                                                                  kept; each plan reads what was kept
 //! SELECT call_id, f(prompt_token_ids)     lists, texts or JSON, made narrow by     one scan of all such columns of the table,
 //! FROM calls WHERE …                      filters, projections and unnest over     its batches dealt to every such pipeline; the
-//!                                         the one table (a pipeline)               narrow rows that come out of each are kept
+//!                                         the one table (a pipeline), and counts   narrow rows that come out of each are kept
+//!                                         by run of what comes out of one
 //! SELECT a.output_token_ids … JOIN …      lists beyond their own row               a scan of its own
 //! SELECT … FROM trained_span              a helper table (`tables`)                its query runs once, its rows are kept
 //! ```
 //!
 //! So a check shares its scan of lists where the list has become a number, a digest or a row of narrow columns before the
-//! first join, group, window or sort. Equal pipelines of several checks run once.
+//! first join, group, window or sort; counts by run may follow at once. Equal pipelines of several checks run once.
 //!
-//! What is kept lies in memory up to a quarter of the session's memory limit, beside its pool. Rows of pipelines and helper
-//! tables beyond that go to temporary files in the session's spill folder. Narrow columns beyond it are not kept: each plan
-//! then scans those it needs.
+//! What is kept lies in memory up to a quarter of the session's memory limit, beside its pool: first the narrow columns of
+//! the tables that most scans read. Rows of pipelines and helper tables beyond that go to temporary files in the session's
+//! spill folder. Narrow columns beyond it are not kept: each plan then scans those it needs.
 
 mod cut;
 mod deal;
 mod kept;
 mod narrow;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
@@ -47,6 +50,8 @@ pub(crate) async fn share(session: &Session, plans: Vec<LogicalPlan>) -> Result<
     let budget = Arc::new(Budget::new(session));
     for table in cutter.tables() {
         table.fill_narrow(session, &budget).await?;
+    }
+    for table in cutter.tables() {
         for leaves in table.pipelines() {
             deal::deal(session, &table.table, leaves, &budget).await?;
         }

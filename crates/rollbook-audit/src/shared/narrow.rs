@@ -45,6 +45,11 @@ impl Narrow {
         }
     }
 
+    /// How many scans want some of it.
+    pub(super) fn scans(&self) -> usize {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner).scans
+    }
+
     /// Reads what the scans want, if there are several and it stays in memory.
     pub(super) async fn fill(&self, session: &Session, budget: &Arc<Budget>) -> Result<()> {
         let (columns, scans) = {

@@ -19,7 +19,8 @@
 //! | `row_link`          | a trainer row and a call that trains in it after another call's output                    |
 //! | `row_use`           | a stretch of a call's output in a trainer row, by digest                                  |
 //! | `call_end`          | a call with ids: its last token, why it ended, and the limits it had                      |
-//! | `call_tools`        | a call, the tool calls parsed from it, and whether its text has marks of some             |
+//! | `call_tools`        | a call that calls tools: how many were parsed, and whether its text has marks of some    |
+//! | `misplaced_record`  | a record of the environment that names a call of another rollout or place                |
 //! | `logprob_format`    | a call with logprobs, and the coarser format that their values show                       |
 //! | `unlikely_stretch`  | a stretch of a sampled output that chance does not give twice                             |
 //! | `row_prefix_suspect`, `far_parent`, `row_output_suspect`, `open_end` | what the tables below are made from      |
@@ -99,6 +100,7 @@ const QUERIES: &[(&str, &str)] = queries![
     "call_end",
     "open_end",
     "call_tools",
+    "misplaced_record",
     "logprob_format",
     "unlikely_stretch",
     "policy_vocab",

@@ -49,8 +49,7 @@ impl PhysicalOptimizerRule for BatchRows {
         if self.long >= self.short {
             return Ok(plan);
         }
-        let texts = has_requests(&plan);
-        self.suit(plan, self.long, texts)
+        self.suit(plan, self.long)
     }
 
     fn name(&self) -> &'static str {
@@ -64,17 +63,13 @@ impl PhysicalOptimizerRule for BatchRows {
 
 impl BatchRows {
     /// The plan for a consumer that runs in batches of so many rows.
-    fn suit(&self, plan: Arc<dyn ExecutionPlan>, around: usize, texts: bool) -> Result<Arc<dyn ExecutionPlan>> {
-        let own = if is_long(&plan.schema(), texts) { self.long } else { self.short };
+    fn suit(&self, plan: Arc<dyn ExecutionPlan>, around: usize) -> Result<Arc<dyn ExecutionPlan>> {
+        let own = if is_long(&plan.schema(), has_requests(&plan)) { self.long } else { self.short };
         // It cuts what it gives by bytes: the scan below it, of stored rows, knows its own size.
         let decodes = plan.downcast_ref::<DecodeExec>().is_some();
         let below = |child: &Arc<dyn ExecutionPlan>| {
             let child = Arc::clone(child);
-            if decodes {
-                Ok(Arc::new(BatchRowsExec::new(child, self.short)) as _)
-            } else {
-                self.suit(child, own, texts)
-            }
+            if decodes { Ok(Arc::new(BatchRowsExec::new(child, self.short)) as _) } else { self.suit(child, own) }
         };
         let children = plan.children().into_iter().map(below).collect::<Result<Vec<Arc<dyn ExecutionPlan>>>>()?;
         let plan = if children.is_empty() {

@@ -33,9 +33,7 @@ use rollbook_lake::codec::Decoder;
 use super::table::{PROMPT, REQUEST};
 use crate::error::Error;
 use crate::same_rows::one_input;
-
-/// Bytes of prompts and requests that one output batch aims at.
-const TARGET: usize = 2 << 20;
+use crate::session::BatchBytes;
 
 /// Stored batches that are read ahead; each is about as large as what one output batch is made of.
 const READ_AHEAD: usize = 2;
@@ -146,12 +144,14 @@ impl ExecutionPlan for DecodeExec {
     one_input!(|own, input| Self::try_new(input, &own.columns, own.row_bytes));
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let batch_bytes = BatchBytes::of(context.session_config()).0;
         // Pages are decompressed while prompts are rebuilt.
         let input = spawn_buffered(self.input.execute(partition, context)?, READ_AHEAD);
         Ok(Box::pin(DecodeStream {
             input,
             schema: self.schema(),
             decoder: Decoder::new(self.wants(PROMPT), self.wants(REQUEST)),
+            batch_bytes: usize::try_from(batch_bytes).unwrap_or(usize::MAX),
             pending: None,
             metrics: BaselineMetrics::new(&self.metrics, partition),
         }))
@@ -191,6 +191,8 @@ struct DecodeStream {
     input: SendableRecordBatchStream,
     schema: SchemaRef,
     decoder: Decoder,
+    /// Bytes of prompts and requests that one output batch aims at.
+    batch_bytes: usize,
     pending: Option<Pending>,
     metrics: BaselineMetrics,
 }
@@ -199,7 +201,7 @@ impl DecodeStream {
     /// Decodes the next piece of the pending batch.
     fn piece(&mut self, mut pending: Pending) -> Result<RecordBatch> {
         let from = pending.next;
-        let decoded = self.decoder.decode_up_to(&pending.batch, from, TARGET).map_err(Error::from)?;
+        let decoded = self.decoder.decode_up_to(&pending.batch, from, self.batch_bytes).map_err(Error::from)?;
         let (decoded, next) = decoded;
         if next <= from {
             return internal_err!("the decoder made no progress");

@@ -25,12 +25,10 @@ use rollbook_lake::{DataFile, holds_whole_rollouts, sort_columns};
 use super::deal::{Piece, deal, footer_of, is_worth_cutting, row_group_pieces};
 use super::decode::{DecodeExec, stored_columns};
 use super::table::{ENTRY, FILE, LakeTable};
+use crate::session::BatchBytes;
 
 /// Filters on these keep or drop whole rollouts, so that bases stay beside the rows that need them.
 const ROLLOUT_KEYS: [&str; 4] = ["run_id", "step", "group_id", "rollout_id"];
-
-/// Bytes that one batch of a scan aims at.
-const BATCH_BYTES: u64 = 2 << 20;
 
 /// One scan, its files already chosen.
 pub(super) struct Scan<'a> {
@@ -54,7 +52,7 @@ impl Scan<'_> {
             partitions => FileGroup::new(files).split_files(partitions),
         };
         let mut builder =
-            self.builder(self.source(state)?, &self.columns)?.with_file_groups(groups).with_limit(self.limit);
+            self.builder(state, self.source(state)?, &self.columns)?.with_file_groups(groups).with_limit(self.limit);
         if let [file] = self.files.as_slice()
             && file.sorted
         {
@@ -78,7 +76,7 @@ impl Scan<'_> {
         let stored = stored_columns(&self.columns);
         let partitions = groups.len();
         let config = self
-            .builder(source, &stored)?
+            .builder(state, source, &stored)?
             .with_file_groups(groups)
             .with_preserve_order(true)
             // Declared partitioning keeps the optimizer from splitting files and the scan from trading them.
@@ -115,7 +113,7 @@ impl Scan<'_> {
         Ok(Source { source: parquet_source(schema.clone(), options, readers), schema })
     }
 
-    fn builder(&self, source: Source, columns: &[String]) -> Result<FileScanConfigBuilder> {
+    fn builder(&self, state: &dyn Session, source: Source, columns: &[String]) -> Result<FileScanConfigBuilder> {
         let Source { source, schema } = source;
         let schema = Arc::clone(schema.table_schema());
         let indices = columns.iter().map(|name| schema.index_of(name)).collect::<Result<Vec<_>, _>>()?;
@@ -125,7 +123,8 @@ impl Scan<'_> {
         statistics.num_rows = Precision::Exact(to_usize(rows));
         statistics.total_byte_size = Precision::Inexact(to_usize(bytes));
         let row_bytes = self.table.row_bytes(columns.iter().map(String::as_str));
-        let batch_rows = BATCH_BYTES.checked_div(row_bytes).map(|rows| to_usize(rows).clamp(1, 8192));
+        let batch_rows =
+            BatchBytes::of(state.config()).0.checked_div(row_bytes).map(|rows| to_usize(rows).clamp(1, 8192));
         FileScanConfigBuilder::new(self.table.store().clone(), Arc::new(source))
             .with_statistics(statistics)
             .with_batch_size(batch_rows)

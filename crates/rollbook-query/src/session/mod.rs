@@ -21,6 +21,8 @@ mod read_only;
 mod tests;
 mod total_order;
 
+pub(crate) use batch_size::BatchBytes;
+
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -242,24 +244,32 @@ impl Session {
     /// Makes an optimized plan ready to run as it is, in batches that suit the columns it reads.
     pub async fn physical(&self, optimized: &LogicalPlan) -> Result<(Arc<dyn ExecutionPlan>, Arc<TaskContext>)> {
         let partitions = self.context.copied_config().target_partitions();
-        self.physical_in(optimized, self.rows_per_batch(optimized)?, partitions).await
+        let rows = batch_size::for_optimized(optimized, &self.context.copied_config())?;
+        ready(&in_batches(self.context.state(), rows, partitions), optimized).await
     }
 
-    /// The same in batches of so many rows and so many partitions, for a plan whose input has both already.
+    /// The same in batches of about so many bytes where rows are long.
+    pub async fn physical_in_bytes(
+        &self,
+        optimized: &LogicalPlan,
+        bytes: u64,
+    ) -> Result<(Arc<dyn ExecutionPlan>, Arc<TaskContext>)> {
+        let mut state = self.context.state();
+        state.config_mut().set_extension(Arc::new(BatchBytes(bytes)));
+        let (rows, partitions) =
+            (batch_size::for_optimized(optimized, state.config())?, state.config().target_partitions());
+        ready(&in_batches(state, rows, partitions), optimized).await
+    }
+
+    /// The same in so many partitions and in batches of the session's rows, for a plan whose input is in both already.
     pub async fn physical_in(
         &self,
         optimized: &LogicalPlan,
-        rows: usize,
         partitions: usize,
     ) -> Result<(Arc<dyn ExecutionPlan>, Arc<TaskContext>)> {
-        let state = in_batches(self.context.state(), rows, partitions);
-        let plan = state.query_planner().create_physical_plan(optimized, &state).await?;
-        Ok((plan, state.task_ctx()))
-    }
-
-    /// Returns the rows per batch that suit what an optimized plan reads.
-    pub fn rows_per_batch(&self, optimized: &LogicalPlan) -> Result<usize> {
-        batch_size::for_optimized(optimized, self.context.copied_config().batch_size())
+        let state = self.context.state();
+        let rows = state.config().batch_size();
+        ready(&in_batches(state, rows, partitions), optimized).await
     }
 
     /// Adds tables that statements may name and that no listing shows.
@@ -296,7 +306,8 @@ impl Session {
     pub async fn run_optimized(&self, optimized: &LogicalPlan) -> Result<SendableRecordBatchStream> {
         let state = self.context.state();
         let partitions = state.config().target_partitions();
-        joins::run(&in_batches(state, self.rows_per_batch(optimized)?, partitions), optimized).await
+        let rows = batch_size::for_optimized(optimized, state.config())?;
+        joins::run(&in_batches(state, rows, partitions), optimized).await
     }
 
     /// Runs a read-only statement.
@@ -358,6 +369,11 @@ impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Session").field("lake", &self.lake).field("snapshot", &self.snapshot.n).finish_non_exhaustive()
     }
+}
+
+async fn ready(state: &SessionState, optimized: &LogicalPlan) -> Result<(Arc<dyn ExecutionPlan>, Arc<TaskContext>)> {
+    let plan = state.query_planner().create_physical_plan(optimized, state).await?;
+    Ok((plan, state.task_ctx()))
 }
 
 /// The state for a plan whose longest rows come so many a batch.

@@ -1,7 +1,7 @@
 -- @question Is every row the only one with its key, and every rollout sampled rather than copied?
 -- @layer policy
 -- @severity error
--- @version 2
+-- @version 3
 -- @outcome violation
 -- @needs calls.output_token_ids, calls.output_logprobs, calls.seed, calls.response_id,
 --   rollouts.output_digest, environment_records.content_digest
@@ -26,8 +26,12 @@ WITH doubled AS (
     SELECT 'scores', run_id, min(rollout_id), min(call_id), NULL, NULL, NULL, score_id, count(*)
     FROM scores_history WHERE score_id IS NOT NULL GROUP BY run_id, score_id HAVING count(*) > 1
     UNION ALL
-    SELECT 'environment_records', run_id, min(rollout_id), min(call_id), NULL, NULL, NULL, record_id, count(*)
-    FROM environment_records WHERE record_id IS NOT NULL GROUP BY run_id, record_id HAVING count(*) > 1
+    SELECT 'environment_records', record.run_id, min(record.rollout_id), min(record.call_id), NULL, NULL, NULL, record.record_id, count(*)
+    FROM (
+        SELECT run_id, record_id FROM environment_records WHERE record_id IS NOT NULL GROUP BY run_id, record_id HAVING count(*) > 1
+    ) AS twice
+    JOIN environment_records AS record ON record.run_id = twice.run_id AND record.record_id = twice.record_id
+    GROUP BY record.run_id, record.record_id
     UNION ALL
     SELECT 'token_signals', run_id, min(rollout_id), call_id, NULL, NULL, NULL, concat(call_id, ', ', name), count(*)
     FROM token_signals WHERE call_id IS NOT NULL AND name IS NOT NULL
@@ -125,37 +129,50 @@ copied AS (
 -- Nearly equal outputs: they share a stretch of tokens that the policy itself gave a chance below exp(-40) where it stands.
 -- A few hashes stand for an output, so that copies meet in a group and nothing is compared with everything.
 stretched AS (
-    SELECT * FROM unlikely_stretch
+    SELECT candidate.*
+    FROM (SELECT hash FROM unlikely_stretch GROUP BY hash HAVING count(*) > 1) AS twice
+    JOIN unlikely_stretch AS candidate ON candidate.hash = twice.hash
 ),
 shared AS (
-    SELECT run_id, hash FROM stretched GROUP BY run_id, hash HAVING count(DISTINCT rollout_id) > 1
+    SELECT run_id, hash, min(rollout_id) AS first_rollout
+    FROM stretched
+    GROUP BY run_id, hash
+    HAVING min(rollout_id) < max(rollout_id)
+),
+fork AS (
+    SELECT run_id, rollout_id, family FROM family WHERE family <> rollout_id
 ),
 met AS (
-    SELECT
-        stretched.*, coalesce(family.family, stretched.rollout_id) AS family,
-        first_value(stretched.rollout_id) OVER same AS first_rollout,
-        first_value(stretched.call_id) OVER same AS first_call,
-        first_value(coalesce(family.family, stretched.rollout_id)) OVER same AS first_family
-    FROM stretched
-    JOIN shared ON shared.run_id = stretched.run_id AND shared.hash = stretched.hash
-    LEFT JOIN family ON family.run_id = stretched.run_id AND family.rollout_id = stretched.rollout_id
-    WINDOW same AS (PARTITION BY stretched.run_id, stretched.hash ORDER BY stretched.rollout_id, stretched.call_id ROWS UNBOUNDED PRECEDING)
+    SELECT stretched.*, shared.first_rollout
+    FROM shared
+    JOIN stretched ON stretched.run_id = shared.run_id AND stretched.hash = shared.hash
+    LEFT JOIN fork AS own ON own.run_id = stretched.run_id AND own.rollout_id = stretched.rollout_id
+    LEFT JOIN fork AS other ON other.run_id = shared.run_id AND other.rollout_id = shared.first_rollout
+    WHERE coalesce(own.family, stretched.rollout_id) <> coalesce(other.family, shared.first_rollout)
 ),
+-- One finding for a rollout, at the first place that another has too.
 nearly AS (
     SELECT
-        run_id, min(step) AS step, min(group_id) AS group_id, rollout_id, first_rollout,
-        first_value(call_id ORDER BY call_index, call_id, position, length, first_call) AS call_id,
-        first_value(position ORDER BY call_index, call_id, position, length, first_call) AS position,
-        first_value(length ORDER BY call_index, call_id, position, length, first_call) AS length,
-        first_value(first_call ORDER BY call_index, call_id, position, length, first_call) AS first_call
+        run_id, min(step) AS step, min(group_id) AS group_id, rollout_id, count(DISTINCT first_rollout) AS others,
+        first_value(call_id ORDER BY call_index, call_id, position, length, hash) AS call_id,
+        first_value(position ORDER BY call_index, call_id, position, length, hash) AS position,
+        first_value(length ORDER BY call_index, call_id, position, length, hash) AS length,
+        first_value(hash ORDER BY call_index, call_id, position, length, hash) AS hash,
+        first_value(first_rollout ORDER BY call_index, call_id, position, length, hash) AS first_rollout
     FROM met
-    WHERE family <> first_family
-    GROUP BY run_id, rollout_id, first_rollout
+    GROUP BY run_id, rollout_id
 ),
 near_copy AS (
-    SELECT nearly.*
+    SELECT
+        nearly.run_id, nearly.step, nearly.group_id, nearly.rollout_id, nearly.others, nearly.call_id, nearly.position,
+        nearly.length, nearly.first_rollout, min(origin.call_id) AS first_call
     FROM nearly
     LEFT ANTI JOIN copied ON copied.run_id = nearly.run_id AND copied.rollout_id = nearly.rollout_id
+    JOIN unlikely_stretch AS origin
+        ON origin.run_id = nearly.run_id AND origin.hash = nearly.hash AND origin.rollout_id = nearly.first_rollout
+    GROUP BY
+        nearly.run_id, nearly.step, nearly.group_id, nearly.rollout_id, nearly.others, nearly.call_id, nearly.position,
+        nearly.length, nearly.first_rollout
 ),
 -- Where no tokens are known, the source's own digest of a long output, or one response of the engine in two rollouts.
 digested AS (
@@ -254,7 +271,8 @@ SELECT
     'an output of its own',
     concat('much of ', first_call, ' in ', first_rollout),
     concat('call ', call_id, ' of ', rollout_id, ' has ', length, ' tokens from ', position, ' on that call ', first_call, ' of ',
-        first_rollout, ' has too, and the policy gave them a chance below exp(-40): one was made of the other')
+        first_rollout, ' has too, and the policy gave them a chance below exp(-40): one was made of the other',
+        CASE WHEN others > 1 THEN concat('; it shares such with ', others, ' rollouts') END)
 FROM near_copy
 UNION ALL
 SELECT

@@ -27,18 +27,14 @@
 --       concat('say whose prompt first holds each result; of ', count(*), ' tool results none says it') AS remedy
 --   FROM environment_records WHERE kind = 'tool_result'
 --   GROUP BY run_id HAVING count(delivered_call_id) = 0 AND count(call_id) = 0
-WITH call AS (
+WITH asking AS (
     SELECT * FROM call_tools
 ),
 single AS (
-    SELECT call.run_id, call.call_id, call.rollout_id, call.call_index, call.prompt_len, call.parent_prefix_len, call.parent_call_id
-    FROM call
+    SELECT call.run_id, call.call_id, call.rollout_id, call.prompt_len, call.parent_prefix_len, call.parent_call_id
+    FROM calls AS call
     LEFT ANTI JOIN doubled_call AS doubled ON doubled.run_id = call.run_id AND doubled.call_id = call.call_id
     WHERE call.call_id IS NOT NULL
-),
-continued AS (
-    SELECT run_id, parent_call_id AS call_id, min(call_id) AS child
-    FROM call WHERE parent_call_id IS NOT NULL AND break_reason IS NULL GROUP BY run_id, parent_call_id
 ),
 result AS (
     SELECT
@@ -51,14 +47,26 @@ kept AS (
     SELECT run_id, count(delivered_call_id) AS delivered
     FROM result WHERE kind IN ('tool_result', 'error') GROUP BY run_id
 ),
+-- Asked only of calls that should have a result, and of those whose result was not delivered.
+continued AS (
+    SELECT child.run_id, child.parent_call_id AS call_id, min(child.call_id) AS child
+    FROM (
+        SELECT run_id, call_id FROM asking
+        UNION ALL
+        SELECT run_id, call_id FROM result WHERE kind = 'tool_result' AND delivered_call_id IS NULL
+    ) AS call
+    JOIN calls AS child ON child.run_id = call.run_id AND child.parent_call_id = call.call_id
+    WHERE child.break_reason IS NULL
+    GROUP BY child.run_id, child.parent_call_id
+),
 -- The call that a result answers: the one it names, else the one of its index, else the parent of the one whose prompt holds it.
 answer AS (
     SELECT
         result.run_id, result.rollout_id, coalesce(result.call_id, placed.call_id, delivered.parent_call_id) AS call_id
     FROM result
     LEFT JOIN (
-        SELECT run_id, rollout_id, call_index, min(call_id) AS call_id FROM call
-        WHERE kind = 'act' AND call_index IS NOT NULL GROUP BY run_id, rollout_id, call_index HAVING count(*) = 1
+        SELECT run_id, rollout_id, call_index, min(call_id) AS call_id FROM calls
+        WHERE coalesce(kind, 'act') = 'act' AND call_index IS NOT NULL GROUP BY run_id, rollout_id, call_index HAVING count(*) = 1
     ) AS placed
         ON placed.run_id = result.run_id AND placed.rollout_id = result.rollout_id AND placed.call_index = result.call_index
     LEFT JOIN single AS delivered ON delivered.run_id = result.run_id AND delivered.call_id = result.delivered_call_id
@@ -71,20 +79,31 @@ answered AS (
 unplaced AS (
     SELECT DISTINCT run_id, rollout_id FROM answer WHERE call_id IS NULL
 ),
-acted AS (
-    SELECT run_id, rollout_id, count(*) AS calls FROM call WHERE kind = 'act' GROUP BY run_id, rollout_id
-),
 origin AS (
     SELECT run_id, rollout_id, min(origin_rollout_id) AS origin_rollout_id FROM rollouts GROUP BY run_id, rollout_id
 ),
 counted AS (
     SELECT
-        run_id, rollout_id, count(*) AS calls, count(DISTINCT coalesce(request_id, call_id)) AS requests,
-        count(*) FILTER (WHERE coalesce(kind, 'act') IN ('act', 'compact')) AS act,
-        count(DISTINCT coalesce(request_id, call_id)) FILTER (WHERE coalesce(kind, 'act') IN ('act', 'compact')) AS act_requests
+        run_id, rollout_id, count(*) AS calls, count(*) FILTER (WHERE coalesce(kind, 'act') IN ('act', 'compact')) AS act
     FROM calls
     WHERE rollout_id IS NOT NULL
     GROUP BY run_id, rollout_id
+),
+miscounted AS (
+    SELECT
+        rollout.run_id, rollout.step, rollout.group_id, rollout.rollout_id, rollout.call_count, coalesce(counted.calls, 0) AS calls,
+        coalesce(counted.act, 0) AS act
+    FROM rollouts AS rollout
+    LEFT JOIN counted ON counted.run_id = rollout.run_id AND counted.rollout_id = rollout.rollout_id
+    WHERE coalesce(rollout.status, '') <> 'running'
+        AND (rollout.call_count > coalesce(counted.calls, 0) OR rollout.call_count < coalesce(counted.act, 0))
+),
+requested AS (
+    SELECT call.run_id, call.rollout_id, count(DISTINCT coalesce(call.request_id, call.call_id)) AS act_requests
+    FROM (SELECT DISTINCT run_id, rollout_id FROM miscounted) AS rollout
+    JOIN calls AS call ON call.run_id = rollout.run_id AND call.rollout_id = rollout.rollout_id
+    WHERE coalesce(call.kind, 'act') IN ('act', 'compact')
+    GROUP BY call.run_id, call.rollout_id
 ),
 delivery AS (
     SELECT
@@ -93,13 +112,30 @@ delivery AS (
     FROM result WHERE result.delivered_call_id IS NOT NULL AND result.token_count IS NOT NULL
     GROUP BY result.run_id, result.rollout_id, result.delivered_call_id
 ),
+-- Rollouts in which no tool ran.
+unhelped AS (
+    SELECT DISTINCT rollout.run_id, rollout.rollout_id
+    FROM rollouts AS rollout
+    LEFT ANTI JOIN result ON result.run_id = rollout.run_id AND result.rollout_id = rollout.rollout_id
+    WHERE coalesce(rollout.status, 'completed') = 'completed'
+),
 last_call AS (
     SELECT *
     FROM (
-        SELECT *, row_number() OVER (PARTITION BY run_id, rollout_id ORDER BY call_index DESC, call_id DESC) AS place
-        FROM call WHERE kind = 'act'
+        SELECT
+            call.run_id, call.rollout_id, call.call_id,
+            row_number() OVER (PARTITION BY call.run_id, call.rollout_id ORDER BY call.call_index DESC, call.call_id DESC) AS place,
+            count(*) OVER (PARTITION BY call.run_id, call.rollout_id) AS calls
+        FROM unhelped
+        JOIN calls AS call ON call.run_id = unhelped.run_id AND call.rollout_id = unhelped.rollout_id
+        WHERE coalesce(call.kind, 'act') = 'act'
     )
     WHERE place = 1
+),
+failed_call AS (
+    SELECT call.run_id, call.rollout_id, call.call_id
+    FROM (SELECT DISTINCT run_id, rollout_id FROM rollouts WHERE status IN ('failed', 'aborted')) AS failed
+    JOIN single AS call ON call.run_id = failed.run_id AND call.rollout_id = failed.rollout_id
 )
 SELECT
     call.run_id, call.step, call.group_id, call.rollout_id, call.call_id,
@@ -108,7 +144,7 @@ SELECT
     concat(coalesce(answered.results, 0), ' results') AS observed,
     concat('call ', call.call_id, ' made ', call.tool_calls, ' tool calls and was continued by ', continued.child, ', and ',
         coalesce(answered.results, 0), ' results are on record') AS message
-FROM call
+FROM asking AS call
 JOIN kept ON kept.run_id = call.run_id
 JOIN continued ON continued.run_id = call.run_id AND continued.call_id = call.call_id
 LEFT JOIN answered ON answered.run_id = call.run_id AND answered.call_id = call.call_id
@@ -120,7 +156,7 @@ SELECT
     call.run_id, call.step, call.group_id, call.rollout_id, call.call_id, NULL, 'a tool result', 'none',
     concat('call ', call.call_id, ' writes a tool call, of which its parser made none, and ', continued.child,
         ' continues it with no result on record')
-FROM call
+FROM asking AS call
 JOIN kept ON kept.run_id = call.run_id
 JOIN continued ON continued.run_id = call.run_id AND continued.call_id = call.call_id
 LEFT ANTI JOIN answered ON answered.run_id = call.run_id AND answered.call_id = call.call_id
@@ -128,16 +164,14 @@ LEFT ANTI JOIN unplaced ON unplaced.run_id = call.run_id AND unplaced.rollout_id
 WHERE call.is_marked AND call.tool_calls = 0
 UNION ALL
 SELECT
-    last_call.run_id, last_call.step, last_call.group_id, last_call.rollout_id, last_call.call_id, NULL, 'a tool result', 'none',
-    concat('call ', last_call.call_id, ' ends with a tool call, the rollout counts as completed, and no tool ran in it')
-FROM last_call
-JOIN rollouts AS rollout ON rollout.run_id = last_call.run_id AND rollout.rollout_id = last_call.rollout_id
-JOIN acted ON acted.run_id = last_call.run_id AND acted.rollout_id = last_call.rollout_id
-LEFT JOIN kept ON kept.run_id = last_call.run_id
-LEFT ANTI JOIN result ON result.run_id = last_call.run_id AND result.rollout_id = last_call.rollout_id
-WHERE coalesce(rollout.status, 'completed') = 'completed' AND (last_call.tool_calls > 0 OR last_call.is_marked)
-    -- Where a run keeps no results at all, a rollout that went on had some all the same.
-    AND (acted.calls = 1 OR kept.run_id IS NOT NULL)
+    call.run_id, call.step, call.group_id, call.rollout_id, call.call_id, NULL, 'a tool result', 'none',
+    concat('call ', call.call_id, ' ends with a tool call, the rollout counts as completed, and no tool ran in it')
+FROM asking AS call
+JOIN last_call
+    ON last_call.run_id = call.run_id AND last_call.rollout_id = call.rollout_id AND last_call.call_id = call.call_id
+LEFT JOIN kept ON kept.run_id = call.run_id
+-- Where a run keeps no results at all, a rollout that went on had some all the same.
+WHERE last_call.calls = 1 OR kept.run_id IS NOT NULL
 UNION ALL
 SELECT
     run_id, min(step), min(group_id), min(rollout_id), min(call_id), NULL, 'one result', concat(count(*), ' results'),
@@ -169,28 +203,23 @@ SELECT
     concat('a call after ', coalesce(result.call_id, concat('call ', result.call_index))),
     concat('call ', result.delivered_call_id),
     concat('record ', result.record_id, ', which call ', result.call_index, ' caused, is said to be delivered to call ',
-        delivered.call_index, ', whose prompt was built before')
-FROM (
-    SELECT result.*, coalesce(cause.call_index, result.call_index) AS cause_index, cause.rollout_id AS cause_rollout
-    FROM result LEFT JOIN single AS cause ON cause.run_id = result.run_id AND cause.call_id = result.call_id
-) AS result
-JOIN single AS delivered ON delivered.run_id = result.run_id AND delivered.call_id = result.delivered_call_id
-WHERE delivered.rollout_id = result.rollout_id AND coalesce(result.cause_rollout, result.rollout_id) = result.rollout_id
-    AND delivered.call_index <= result.cause_index
+        result.delivered_index, ', whose prompt was built before')
+FROM misplaced_record AS result
+WHERE result.delivered_rollout = result.rollout_id AND coalesce(result.cause_rollout, result.rollout_id) = result.rollout_id
+    AND result.delivered_index <= coalesce(result.cause_index, result.call_index)
 UNION ALL
 SELECT
     result.run_id, result.step, result.group_id, result.rollout_id, result.delivered_call_id, NULL,
-    concat('a call of ', result.rollout_id), concat('one of ', delivered.rollout_id),
+    concat('a call of ', result.rollout_id), concat('one of ', result.delivered_rollout),
     concat('record ', result.record_id, ' of rollout ', result.rollout_id, ' is said to be delivered to call ',
-        result.delivered_call_id, ' of rollout ', delivered.rollout_id)
-FROM result
-JOIN single AS delivered ON delivered.run_id = result.run_id AND delivered.call_id = result.delivered_call_id
+        result.delivered_call_id, ' of rollout ', result.delivered_rollout)
+FROM misplaced_record AS result
 LEFT JOIN origin AS here ON here.run_id = result.run_id AND here.rollout_id = result.rollout_id
-LEFT JOIN origin AS there ON there.run_id = result.run_id AND there.rollout_id = delivered.rollout_id
+LEFT JOIN origin AS there ON there.run_id = result.run_id AND there.rollout_id = result.delivered_rollout
 -- What one rollout makes of another (a fork, a subagent) may pass between them.
-WHERE delivered.rollout_id <> result.rollout_id
+WHERE result.delivered_rollout <> result.rollout_id
     AND coalesce(here.origin_rollout_id, here.rollout_id, result.rollout_id)
-        <> coalesce(there.origin_rollout_id, there.rollout_id, delivered.rollout_id)
+        <> coalesce(there.origin_rollout_id, there.rollout_id, result.delivered_rollout)
 UNION ALL
 SELECT
     delivery.run_id, NULL, NULL, delivery.rollout_id, delivery.delivered_call_id, NULL,
@@ -208,22 +237,18 @@ WHERE delivery.tokens
 UNION ALL
 SELECT
     result.run_id, result.step, result.group_id, result.rollout_id, result.call_id, NULL,
-    concat('rollout ', cause.rollout_id), concat('rollout ', result.rollout_id),
+    concat('rollout ', result.cause_rollout), concat('rollout ', result.rollout_id),
     concat('record ', result.record_id, ' of rollout ', result.rollout_id, ' says that call ', result.call_id, ' caused it, which rollout ',
-        cause.rollout_id, ' made')
-FROM result
-JOIN single AS cause ON cause.run_id = result.run_id AND cause.call_id = result.call_id
+        result.cause_rollout, ' made')
+FROM misplaced_record AS result
 LEFT JOIN origin AS here ON here.run_id = result.run_id AND here.rollout_id = result.rollout_id
-WHERE cause.rollout_id <> result.rollout_id AND here.origin_rollout_id IS NULL
+WHERE result.cause_rollout <> result.rollout_id AND here.origin_rollout_id IS NULL
 UNION ALL
 SELECT
-    result.run_id, result.step, result.group_id, result.rollout_id, result.call_id, NULL, CAST(cause.call_index AS VARCHAR),
-    CAST(result.call_index AS VARCHAR),
-    concat('record ', result.record_id, ' calls ', result.call_id, ' call ', result.call_index, ' of its rollout, and it is call ',
-        cause.call_index)
-FROM result
-JOIN single AS cause ON cause.run_id = result.run_id AND cause.call_id = result.call_id
-WHERE cause.rollout_id = result.rollout_id AND cause.call_index <> result.call_index
+    run_id, step, group_id, rollout_id, call_id, NULL, CAST(cause_index AS VARCHAR), CAST(call_index AS VARCHAR),
+    concat('record ', record_id, ' calls ', call_id, ' call ', call_index, ' of its rollout, and it is call ', cause_index)
+FROM misplaced_record
+WHERE cause_rollout = rollout_id AND cause_index <> call_index
 UNION ALL
 SELECT
     run_id, step, group_id, rollout_id, call_id, NULL, concat('less than ', limit_ms, ' ms, or an error'), concat(duration_ms, ' ms'),
@@ -246,21 +271,18 @@ WHERE limit_ms > 0 AND duration_ms >= limit_ms
 UNION ALL
 SELECT
     rollout.run_id, rollout.step, rollout.group_id, rollout.rollout_id, NULL, NULL, concat(rollout.call_count, ' calls'),
-    concat(coalesce(counted.calls, 0), ' calls'),
-    concat('rollout ', rollout.rollout_id, ' says that it made ', rollout.call_count, ' calls, and ', coalesce(counted.calls, 0),
-        ' are on record')
-FROM rollouts AS rollout
-LEFT JOIN counted ON counted.run_id = rollout.run_id AND counted.rollout_id = rollout.rollout_id
+    concat(rollout.calls, ' calls'),
+    concat('rollout ', rollout.rollout_id, ' says that it made ', rollout.call_count, ' calls, and ', rollout.calls, ' are on record')
+FROM miscounted AS rollout
+LEFT JOIN requested ON requested.run_id = rollout.run_id AND requested.rollout_id = rollout.rollout_id
 -- A source counts calls or requests, with those of a judge or without.
-WHERE coalesce(rollout.status, '') <> 'running'
-    AND (rollout.call_count > coalesce(counted.calls, 0)
-        OR rollout.call_count < least(coalesce(counted.act, 0), coalesce(counted.act_requests, 0)))
+WHERE rollout.call_count > rollout.calls OR rollout.call_count < least(rollout.act, coalesce(requested.act_requests, 0))
 UNION ALL
 SELECT
     run_id, min(step), min(group_id), rollout_id, first_value(call_id ORDER BY call_index, call_id), NULL,
     'outputs that end as the policy ends them', concat(count(*), ' equal outputs of one token'),
     concat(count(*), ' calls of rollout ', rollout_id, ' gave the same single token, and none says why it ended: its context may have been full')
-FROM call
+FROM calls
 WHERE output_len = 1 AND output_digest IS NOT NULL AND finish_reason IS NULL
 GROUP BY run_id, rollout_id, output_digest
 HAVING count(*) >= 5
@@ -277,8 +299,8 @@ SELECT
         END)
 FROM (
     SELECT DISTINCT span.run_id, span.build_id, call.rollout_id, span.call_id
-    FROM trained_span AS span
-    JOIN single AS call ON call.run_id = span.run_id AND call.call_id = span.call_id
+    FROM failed_call AS call
+    JOIN trained_span AS span ON span.run_id = call.run_id AND span.call_id = call.call_id
 ) AS trained
 JOIN rollouts AS failed
     ON failed.run_id = trained.run_id AND failed.rollout_id = trained.rollout_id AND failed.status IN ('failed', 'aborted')

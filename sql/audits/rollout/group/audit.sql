@@ -100,7 +100,7 @@ trainable AS (
             CASE
                 WHEN NOT coalesce(is_trainable, coalesce(kind, 'act') IN ('act', 'compact')) THEN 0
                 -- Masks of zeros and ones are what the source meant to train; one item that is true is enough.
-                WHEN action_mask IS NOT NULL THEN CASE WHEN array_has(action_mask, true) THEN 1 ELSE 0 END
+                WHEN action_mask IS NOT NULL THEN CASE WHEN any_true(action_mask) THEN 1 ELSE 0 END
                 ELSE output_len
             END AS tokens
         FROM calls

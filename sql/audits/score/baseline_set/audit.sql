@@ -43,7 +43,7 @@ trainable AS (
             run_id, rollout_id,
             CASE
                 WHEN NOT coalesce(is_trainable, coalesce(kind, 'act') IN ('act', 'compact')) THEN 0
-                WHEN action_mask IS NOT NULL THEN CASE WHEN array_has(action_mask, true) THEN 1 ELSE 0 END
+                WHEN action_mask IS NOT NULL THEN CASE WHEN any_true(action_mask) THEN 1 ELSE 0 END
                 ELSE output_len
             END AS tokens
         FROM calls

@@ -64,7 +64,7 @@ row AS (
         run_id, step, rollout_id, build_id, epoch, micro_batch, rank, row_index,
         unnest(misplaced_values(advantages, CAST(NULL AS BOOLEAN[]), action_mask)) AS run
     FROM samples
-    WHERE advantages IS NOT NULL AND action_mask IS NOT NULL AND NOT coalesce(is_pad, false) AND array_has(action_mask, true)
+    WHERE advantages IS NOT NULL AND action_mask IS NOT NULL AND NOT coalesce(is_pad, false) AND any_true(action_mask)
 )
 SELECT
     run_id, step, group_id, rollout_id, call_id,

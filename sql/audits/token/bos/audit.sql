@@ -23,10 +23,13 @@ WITH declared AS (
 ),
 -- A prompt that shares its first tokens with an earlier context is as right or wrong as that one, also where that came in another file.
 start AS (
-    SELECT
-        call.run_id, call.step, call.group_id, call.rollout_id, call.call_id,
-        call.prompt_token_ids[1] AS first_id, call.prompt_token_ids[2] AS second_id
-    FROM calls AS call
+    SELECT call.*
+    FROM (
+        SELECT
+            run_id, step, group_id, rollout_id, call_id, prompt_token_ids[1] AS first_id, prompt_token_ids[2] AS second_id
+        FROM calls
+        WHERE prompt_len IS NOT NULL AND coalesce(parent_prefix_len, 0) < 2
+    ) AS call
     LEFT ANTI JOIN (
         SELECT far.run_id, far.rollout_id, far.call_id
         FROM far_parent AS far
@@ -35,7 +38,6 @@ start AS (
         WHERE coalesce(broken.position, 2) >= 2
     ) AS extended
         ON extended.run_id = call.run_id AND extended.call_id = call.call_id AND extended.rollout_id IS NOT DISTINCT FROM call.rollout_id
-    WHERE call.prompt_len IS NOT NULL AND coalesce(call.parent_prefix_len, 0) < 2
 ),
 call_fault AS (
     SELECT start.*, declared.bos_token_id, start.first_id IS NOT DISTINCT FROM declared.bos_token_id AS is_doubled

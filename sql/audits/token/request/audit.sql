@@ -21,8 +21,8 @@
 --   SELECT call.run_id, 'environment_records.content' AS missing,
 --       concat('keep the state''s messages in its record; ', count(*), ' calls name a record without them') AS remedy
 --   FROM calls AS call
---   LEFT JOIN environment_records AS state
---       ON state.run_id = call.run_id AND state.record_id = call.harness_state_record_id AND has_messages(state.content)
+--   LEFT JOIN (SELECT run_id, record_id FROM environment_records WHERE has_messages(content)) AS state
+--       ON state.run_id = call.run_id AND state.record_id = call.harness_state_record_id
 --   WHERE call.request IS NOT NULL AND call.harness_state_record_id IS NOT NULL AND state.record_id IS NULL
 --   GROUP BY call.run_id
 WITH judged AS (

@@ -7,10 +7,12 @@
 --   encodings.chat_template_digest, encodings.special_token_map
 -- @examined
 --   SELECT call.run_id, count(*) AS examined
---   FROM calls AS call
+--   FROM (
+--       SELECT run_id, encoding_id, has_messages(request) AS has_messages
+--       FROM calls WHERE prompt_len > 0 AND multimodal_spans IS NULL
+--   ) AS call
 --   JOIN encoding_parts AS part ON part.encoding_id = call.encoding_id
---   WHERE call.prompt_len > 0 AND call.multimodal_spans IS NULL
---       AND ((part.has_tokenizer AND part.has_chat_template AND NOT part.lacks_special_tokens AND has_messages(call.request))
+--   WHERE ((part.has_tokenizer AND part.has_chat_template AND NOT part.lacks_special_tokens AND call.has_messages)
 --           OR call.encoding_id IN (SELECT encoding_id FROM encodings WHERE special_token_map IS NOT NULL))
 --   GROUP BY call.run_id
 -- @undeclared
