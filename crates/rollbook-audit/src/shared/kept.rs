@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
-use datafusion::arrow::array::{Array, RecordBatch, RecordBatchOptions};
+use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
 use datafusion::arrow::compute::BatchCoalescer;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::streaming::StreamingTable;
@@ -97,7 +97,6 @@ impl Keeper {
     fn drain(&mut self) -> Result<()> {
         while let Some(batch) = self.coalescer.next_completed_batch() {
             self.rows += batch.num_rows();
-            let batch = if self.spill.is_none() { fitted(batch)? } else { batch };
             let bytes = batch.get_array_memory_size();
             if self.spill.is_none() && self.held.budget.take(bytes) {
                 self.held.bytes += bytes;
@@ -112,15 +111,6 @@ impl Keeper {
         }
         Ok(())
     }
-}
-
-/// The batch without room for more: its texts were gathered in buffers of up to twice their size.
-fn fitted(batch: RecordBatch) -> Result<RecordBatch> {
-    let rows = batch.num_rows();
-    let (schema, mut columns, _) = batch.into_parts();
-    columns.iter_mut().for_each(Array::shrink_to_fit);
-    let options = RecordBatchOptions::new().with_row_count(Some(rows));
-    Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
 }
 
 fn open(manager: &SpillManager) -> PlanResult<Spill> {
