@@ -43,6 +43,7 @@
 //! | `distribution_faults(values, shape, vocab_size, output_logprobs, first)` | rows of likeliest logprobs that are no distribution |
 //! | `first_of(ids, wanted, sampled_mask)`                | the place of the first sampled id that is wanted, from 1     |
 //! | `sequence_drifts(segments, action_mask, logprobs, trainer_logprobs)` | a row's sequences: how far the trainer's logprobs lie off |
+//! | `in_order(items)`                                     | a list by its items' fields, the first field first; nulls last |
 //! | `media_faults(spans, prompt, pad)`                    | media spans that their grid or their tokens contradict       |
 //! | `media_changes(spans, parent_spans, shared)`          | media among shared tokens that are not the parent's          |
 
@@ -56,6 +57,7 @@ mod drift;
 mod ends;
 mod faults;
 mod ids;
+mod in_order;
 mod kl;
 mod lag;
 mod lists;
@@ -135,6 +137,7 @@ pub(crate) fn all() -> Vec<ScalarUDF> {
         distributions::distribution_faults(),
         drift::sequence_drifts(),
         ends::first_of(),
+        in_order::in_order(),
     ];
     functions.extend(messages::all());
     functions

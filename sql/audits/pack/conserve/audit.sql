@@ -59,7 +59,7 @@ edge AS (
 -- What of such calls is anywhere in the build, or has a reason not to be.
 held AS (
     SELECT edge.run_id, edge.build_id, edge.call_id,
-        array_agg(named_struct('start', span.start, 'length', span.length) ORDER BY span.start) AS spans
+        array_agg(named_struct('start', span.start, 'length', span.length)) AS spans
     FROM edge
     JOIN (
         SELECT run_id, build_id, call_id, source_start AS start, length

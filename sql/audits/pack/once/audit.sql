@@ -38,16 +38,15 @@ used AS (
     SELECT
         span.run_id, span.build_id, overlap.epoch, span.call_id,
         min(span.rollout_id) AS rollout_id,
-        array_agg(named_struct(
-            'start', span.start, 'length', span.length,
-            'step', span.step, 'micro_batch', span.micro_batch, 'rank', span.rank, 'row_index', span.row_index,
+        in_order(array_agg(named_struct(
+            'step', span.step, 'optimizer_step', span.optimizer_step, 'rank', span.rank, 'micro_batch', span.micro_batch,
+            'row_index', span.row_index, 'start', span.start, 'row_start', span.row_start, 'length', span.length,
             'place', concat_ws(', ',
                 concat('step ', coalesce(span.optimizer_step, span.step)),
                 'micro-batch ' || CAST(span.micro_batch AS VARCHAR),
                 'rank ' || CAST(span.rank AS VARCHAR),
                 concat('row ', span.row_index, ' from token ', span.row_start))
-        ) ORDER BY span.step, span.optimizer_step, span.rank, span.micro_batch, span.row_index, span.start,
-            span.row_start, span.length) AS uses
+        ))) AS uses
     FROM trained_span AS span
     JOIN overlap
         ON overlap.run_id = span.run_id AND overlap.build_id IS NOT DISTINCT FROM span.build_id

@@ -49,7 +49,7 @@ trained AS (
 ),
 -- A reason without a call is of the whole rollout.
 reasons AS (
-    SELECT call_id, array_agg(named_struct('start', start, 'length', length, 'reason', reason) ORDER BY reason) AS spans
+    SELECT call_id, in_order(array_agg(named_struct('reason', reason, 'start', start, 'length', length))) AS spans
     FROM (
         SELECT call_id, start, length, reason FROM excused WHERE call_id IS NOT NULL
         UNION ALL

@@ -32,7 +32,7 @@
 --           )
 --       )
 --       WHERE policy_version >= 0
---       GROUP BY run_id, rollout_id, policy_id HAVING count(DISTINCT policy_version) > 1
+--       GROUP BY run_id, rollout_id, policy_id HAVING min(policy_version) < max(policy_version)
 --   ) AS mixed
 --   JOIN (SELECT run_id FROM runs GROUP BY run_id HAVING count(allow_policy_mix) = 0) AS rule ON rule.run_id = mixed.run_id
 --   GROUP BY mixed.run_id
@@ -79,19 +79,28 @@ span AS (
     )
 ),
 mixed AS (
-    SELECT
-        run_id, rollout_id, policy_id, min(policy_version) AS lowest, max(policy_version) AS highest,
-        count(DISTINCT policy_version) AS versions
+    SELECT run_id, rollout_id, policy_id, min(policy_version) AS lowest, max(policy_version) AS highest
     FROM span
     WHERE policy_version >= 0
     GROUP BY run_id, rollout_id, policy_id
 ),
 -- Rollouts of several versions where their run allows one.
 forbidden AS (
-    SELECT mixed.run_id, mixed.rollout_id, mixed.policy_id
+    SELECT mixed.*
     FROM mixed
     JOIN rule ON rule.run_id = mixed.run_id
-    WHERE NOT rule.allow_policy_mix AND mixed.versions > 1
+    WHERE NOT rule.allow_policy_mix AND mixed.lowest < mixed.highest
+),
+counted AS (
+    SELECT
+        forbidden.run_id, forbidden.rollout_id, forbidden.policy_id, forbidden.lowest, forbidden.highest,
+        count(DISTINCT span.policy_version) AS versions
+    FROM forbidden
+    JOIN span
+        ON span.run_id = forbidden.run_id AND span.rollout_id IS NOT DISTINCT FROM forbidden.rollout_id
+        AND span.policy_id = forbidden.policy_id
+    WHERE span.policy_version >= 0
+    GROUP BY forbidden.run_id, forbidden.rollout_id, forbidden.policy_id, forbidden.lowest, forbidden.highest
 ),
 -- The first token of another version than the rollout began with.
 turned AS (
@@ -236,14 +245,14 @@ SELECT
     'output' AS position_in,
     turned.length AS length,
     'one policy version' AS expected,
-    concat(mixed.versions, ' versions') AS observed,
-    concat('rollout ', turned.rollout_id, ' was sampled by ', mixed.versions, ' versions, ', mixed.lowest, ' to ', mixed.highest,
+    concat(counted.versions, ' versions') AS observed,
+    concat('rollout ', turned.rollout_id, ' was sampled by ', counted.versions, ' versions, ', counted.lowest, ' to ', counted.highest,
         ', where the run allows no mix; call ', turned.call_id, ' first leaves version ', turned.first_version, ' for ',
         turned.policy_version) AS message
 FROM turned
-JOIN mixed
-    ON mixed.run_id = turned.run_id AND mixed.rollout_id IS NOT DISTINCT FROM turned.rollout_id
-    AND mixed.policy_id = turned.policy_id
+JOIN counted
+    ON counted.run_id = turned.run_id AND counted.rollout_id IS NOT DISTINCT FROM turned.rollout_id
+    AND counted.policy_id = turned.policy_id
 UNION ALL
 SELECT
     'violation', run_id, step, group_id, rollout_id, call_id, NULL, NULL, NULL, NULL, NULL, start, 'output', length, 'a version from 0 on',

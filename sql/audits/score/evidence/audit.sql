@@ -19,18 +19,10 @@
 --       concat('say when each verifier judged; whether ', count(*), ' scores came after what they rest on is not known') AS remedy
 --   FROM scores WHERE evidence_record_ids IS NOT NULL GROUP BY run_id HAVING count(scored_at) = 0
 WITH call AS (
-    SELECT
-        run_id, call_id, min(rollout_id) AS rollout_id, min(finished_at) AS finished_at, min(started_at) AS started_at,
-        min(coalesce(kind, 'act')) AS kind
-    FROM calls WHERE call_id IS NOT NULL GROUP BY run_id, call_id HAVING count(*) = 1
-),
-record AS (
-    SELECT
-        run_id, record_id, min(rollout_id) AS rollout_id, min(call_id) AS call_id
-    FROM environment_records WHERE record_id IS NOT NULL GROUP BY run_id, record_id HAVING count(*) = 1
-),
-known AS (
-    SELECT DISTINCT run_id, record_id FROM environment_records
+    SELECT call.run_id, call.call_id, call.rollout_id, call.finished_at, call.started_at
+    FROM calls AS call
+    LEFT ANTI JOIN doubled_call AS doubled ON doubled.run_id = call.run_id AND doubled.call_id = call.call_id
+    WHERE call.call_id IS NOT NULL
 ),
 -- What one rollout makes of another (a fork, a subagent) is one family.
 family AS (
@@ -49,6 +41,14 @@ evidence AS (
         unnest(evidence_record_ids) AS record_id
     FROM score
 ),
+-- Records that scores rest on, where only one has the id.
+record AS (
+    SELECT record.run_id, record.record_id, min(record.rollout_id) AS rollout_id, min(record.call_id) AS call_id
+    FROM (SELECT DISTINCT run_id, record_id FROM evidence WHERE record_id IS NOT NULL) AS named
+    JOIN environment_records AS record ON record.run_id = named.run_id AND record.record_id = named.record_id
+    GROUP BY record.run_id, record.record_id
+    HAVING count(*) = 1
+),
 judge AS (
     SELECT run_id, step, group_id, rollout_id, score_id, verifier, scored_at, unnest(judge_call_ids) AS call_id FROM score
 ),
@@ -65,7 +65,7 @@ SELECT
     concat('score ', evidence.score_id, ' of rollout ', evidence.rollout_id, ' rests on record ', evidence.record_id,
         ', which is not in the lake') AS message
 FROM evidence
-LEFT ANTI JOIN known ON known.run_id = evidence.run_id AND known.record_id = evidence.record_id
+LEFT ANTI JOIN environment_records AS known ON known.run_id = evidence.run_id AND known.record_id = evidence.record_id
 UNION ALL
 SELECT
     evidence.run_id, evidence.step, evidence.group_id, evidence.rollout_id, evidence.call_id, concat('a record of ', evidence.rollout_id),

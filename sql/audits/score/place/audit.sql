@@ -15,9 +15,10 @@
 --   WHERE advantages IS NOT NULL AND action_mask IS NULL AND segments IS NULL AND NOT coalesce(is_pad, false)
 --   GROUP BY run_id, build_id
 WITH call AS (
-    SELECT run_id, call_id, min(sampled_mask) AS sampled_mask, min(action_mask) AS action_mask
-    FROM calls WHERE call_id IS NOT NULL AND (sampled_mask IS NOT NULL OR action_mask IS NOT NULL)
-    GROUP BY run_id, call_id HAVING count(*) = 1
+    SELECT call.run_id, call.call_id, call.sampled_mask, call.action_mask
+    FROM calls AS call
+    LEFT ANTI JOIN doubled_call AS doubled ON doubled.run_id = call.run_id AND doubled.call_id = call.call_id
+    WHERE call.call_id IS NOT NULL AND (call.sampled_mask IS NOT NULL OR call.action_mask IS NOT NULL)
 ),
 reward AS (
     SELECT run_id, step, group_id, rollout_id, call_id, name, "values" AS given

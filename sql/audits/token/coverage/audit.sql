@@ -53,7 +53,7 @@ reach AS (
 ),
 -- A token that trains in a row and has a reason not to.
 excused AS (
-    SELECT run_id, build_id, call_id, array_agg(named_struct('start', position, 'length', length, 'reason', reason) ORDER BY position, length, reason) AS spans
+    SELECT run_id, build_id, call_id, array_agg(named_struct('start', position, 'length', length, 'reason', reason)) AS spans
     FROM exclusions WHERE call_id IS NOT NULL GROUP BY run_id, build_id, call_id
 ),
 both AS (
@@ -62,7 +62,7 @@ both AS (
         unnest(shared_spans(call.output_len, trained.spans, excused.spans)) AS span
     FROM (
         SELECT span.run_id, span.build_id, span.call_id,
-            array_agg(named_struct('start', span.start, 'length', span.length) ORDER BY span.start) AS spans
+            array_agg(named_struct('start', span.start, 'length', span.length)) AS spans
         FROM excused
         JOIN trained_span AS span
             ON span.run_id = excused.run_id AND span.build_id IS NOT DISTINCT FROM excused.build_id
@@ -97,7 +97,7 @@ wanting AS (
 ),
 accounted AS (
     SELECT span.run_id, span.build_id, span.call_id,
-        array_agg(named_struct('start', span.start, 'length', span.length) ORDER BY span.start) AS spans
+        array_agg(named_struct('start', span.start, 'length', span.length)) AS spans
     FROM (SELECT DISTINCT run_id, build_id, call_id FROM wanting) AS wanting
     JOIN spanned AS span
         ON span.run_id = wanting.run_id AND span.build_id IS NOT DISTINCT FROM wanting.build_id AND span.call_id = wanting.call_id

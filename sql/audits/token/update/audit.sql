@@ -36,7 +36,7 @@
 WITH result AS (
     SELECT
         run_id, rollout_id, call_id,
-        array_agg(named_struct('tool_call_id', tool_call_id, 'content', content) ORDER BY record_id) AS results
+        in_order(array_agg(named_struct('record_id', record_id, 'tool_call_id', tool_call_id, 'content', content))) AS results
     FROM environment_records
     WHERE kind = 'tool_result' AND call_id IS NOT NULL
     GROUP BY run_id, rollout_id, call_id
