@@ -17,7 +17,7 @@
 --   FROM (
 --     SELECT run_id, build_id, rollout_id, min(call_id) AS call_id
 --     FROM trained_span WHERE rollout_id IS NOT NULL AND call_id IS NOT NULL
---     GROUP BY run_id, build_id, rollout_id HAVING min(row_index) < max(row_index) OR min(sequence_index) < max(sequence_index)
+--     GROUP BY run_id, build_id, rollout_id HAVING count(DISTINCT concat(row_index, '/', sequence_index)) > 1
 --   ) AS span
 --   JOIN (SELECT run_id, call_id FROM calls WHERE agent_id IS NULL AND parent_call_id IS NOT NULL) AS call
 --     ON call.run_id = span.run_id AND call.call_id = span.call_id
@@ -25,25 +25,11 @@
 --     ON own.run_id = span.run_id AND own.build_id = span.build_id
 --   WHERE own.build_id IS NULL
 --   GROUP BY span.run_id, span.build_id
-WITH spread AS (
-    SELECT run_id, build_id, rollout_id
+WITH sequence AS (
+    SELECT DISTINCT
+        run_id, build_id, coalesce(epoch, 0) AS epoch, step, optimizer_step, micro_batch, rank, row_index, sequence_index, rollout_id
     FROM trained_span
     WHERE rollout_id IS NOT NULL
-    GROUP BY run_id, build_id, rollout_id
-    HAVING min(row_index) < max(row_index) OR min(sequence_index) < max(sequence_index) OR min(step) < max(step)
-        OR min(optimizer_step) < max(optimizer_step) OR min(micro_batch) < max(micro_batch) OR min(rank) < max(rank)
-        -- What only some of the rows tell apart.
-        OR count(row_index) BETWEEN 1 AND count(*) - 1 OR count(sequence_index) BETWEEN 1 AND count(*) - 1
-        OR count(step) BETWEEN 1 AND count(*) - 1 OR count(optimizer_step) BETWEEN 1 AND count(*) - 1
-        OR count(micro_batch) BETWEEN 1 AND count(*) - 1 OR count(rank) BETWEEN 1 AND count(*) - 1
-),
-sequence AS (
-    SELECT DISTINCT
-        span.run_id, span.build_id, coalesce(span.epoch, 0) AS epoch, span.step, span.optimizer_step, span.micro_batch, span.rank,
-        span.row_index, span.sequence_index, span.rollout_id
-    FROM spread
-    JOIN trained_span AS span
-        ON span.run_id = spread.run_id AND span.build_id IS NOT DISTINCT FROM spread.build_id AND span.rollout_id = spread.rollout_id
 ),
 -- Only a rollout of several sequences can have too many.
 counted AS (

@@ -22,10 +22,10 @@ WITH score AS (
     SELECT run_id, step, group_id, rollout_id, call_id, score_id, verifier, input_spans, judge_call_ids FROM scores
 ),
 call AS (
-    SELECT call.run_id, call.call_id, call.rollout_id, call.prompt_len, call.output_len, call.sampled_mask
-    FROM calls AS call
-    LEFT ANTI JOIN doubled_call AS doubled ON doubled.run_id = call.run_id AND doubled.call_id = call.call_id
-    WHERE call.call_id IS NOT NULL
+    SELECT
+        run_id, call_id, min(rollout_id) AS rollout_id, min(prompt_len) AS prompt_len, min(output_len) AS output_len,
+        min(sampled_mask) AS sampled_mask
+    FROM calls WHERE call_id IS NOT NULL GROUP BY run_id, call_id HAVING count(*) = 1
 ),
 span AS (
     SELECT

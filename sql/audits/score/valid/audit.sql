@@ -73,11 +73,9 @@ cut AS (
     SELECT run_id, rollout_id
     FROM (
         SELECT
-            call.run_id, call.rollout_id, call.finish_reason,
-            row_number() OVER (PARTITION BY call.run_id, call.rollout_id ORDER BY call.call_index DESC, call.call_id DESC) AS place
-        FROM (SELECT DISTINCT run_id, rollout_id FROM calls WHERE finish_reason = 'length') AS reached
-        JOIN calls AS call ON call.run_id = reached.run_id AND call.rollout_id = reached.rollout_id
-        WHERE coalesce(call.kind, 'act') = 'act'
+            run_id, rollout_id, finish_reason,
+            row_number() OVER (PARTITION BY run_id, rollout_id ORDER BY call_index DESC, call_id DESC) AS place
+        FROM calls WHERE coalesce(kind, 'act') = 'act' AND rollout_id IS NOT NULL
     )
     WHERE place = 1 AND finish_reason = 'length'
     UNION
