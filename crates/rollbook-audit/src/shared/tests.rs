@@ -1,3 +1,5 @@
+//! What of a plan is left to itself.
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
