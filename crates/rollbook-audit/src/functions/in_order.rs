@@ -5,13 +5,15 @@
 
 use std::sync::Arc;
 
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, ListArray, UInt32Array};
+use datafusion::arrow::array::{Array, ListArray, UInt32Array};
 use datafusion::arrow::buffer::OffsetBuffer;
 use datafusion::arrow::compute::{SortOptions, take};
-use datafusion::arrow::datatypes::{DataType, Field};
+use datafusion::arrow::datatypes::DataType;
 use datafusion::arrow::row::{RowConverter, SortField};
-use datafusion::common::{Result, exec_datafusion_err, plan_err};
+use datafusion::common::{Result, plan_err};
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
+
+use super::lists::lists;
 
 /// `in_order(items)`: the items by their fields, the first field first; nulls last.
 pub(super) fn in_order() -> ScalarUDF {
@@ -40,39 +42,29 @@ impl ScalarUDFImpl for InOrder {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let rows = args.number_rows;
-        let [lists] = args.args.as_slice() else {
-            return plan_err!("in_order takes a list");
-        };
-        let lists = lists.to_array(rows)?;
-        let lists = lists.as_list_opt::<i32>().ok_or_else(|| exec_datafusion_err!("in_order takes a list"))?;
-        let DataType::List(item) = lists.data_type() else {
-            return plan_err!("in_order takes a list");
-        };
-        Ok(ColumnarValue::Array(Arc::new(ordered(lists, item)?)))
+        let arrays = args.args.iter().map(|arg| arg.to_array(args.number_rows)).collect::<Result<Vec<_>>>()?;
+        Ok(ColumnarValue::Array(Arc::new(ordered(lists(&arrays, 0)?)?)))
     }
 }
 
-fn ordered(lists: &ListArray, item: &Arc<Field>) -> Result<ListArray> {
-    let items: &ArrayRef = lists.values();
+fn ordered(lists: &ListArray) -> Result<ListArray> {
+    let (item, offsets, items, nulls) = lists.clone().into_parts();
     let options = SortOptions { descending: false, nulls_first: false };
     let converter = RowConverter::new(vec![SortField::new_with_options(items.data_type().clone(), options)])?;
-    let keys = converter.convert_columns(std::slice::from_ref(items))?;
+    let keys = converter.convert_columns(std::slice::from_ref(&items))?;
+    let place = |at: &u32| usize::try_from(*at).unwrap_or(usize::MAX);
     let mut order: Vec<u32> = Vec::with_capacity(items.len());
     let mut lengths = Vec::with_capacity(lists.len());
-    for (row, ends) in lists.value_offsets().windows(2).enumerate() {
+    for (row, ends) in offsets.windows(2).enumerate() {
         let &[start, end] = ends else { continue };
         let (start, end) = if lists.is_valid(row) { (start, end) } else { (0, 0) };
-        let from = order.len();
-        order.extend((start..end).map(i32::cast_unsigned));
-        let place = |at: &u32| usize::try_from(*at).unwrap_or(usize::MAX);
-        if let Some(own) = order.get_mut(from..) {
-            own.sort_by(|a, b| keys.row(place(a)).cmp(&keys.row(place(b))));
-            lengths.push(own.len());
-        }
+        let mut own: Vec<u32> = (start..end).map(i32::cast_unsigned).collect();
+        own.sort_by(|a, b| keys.row(place(a)).cmp(&keys.row(place(b))));
+        lengths.push(own.len());
+        order.extend(own);
     }
-    let items = take(items, &UInt32Array::from(order), None)?;
-    Ok(ListArray::try_new(Arc::clone(item), OffsetBuffer::from_lengths(lengths), items, lists.nulls().cloned())?)
+    let items = take(&items, &UInt32Array::from(order), None)?;
+    Ok(ListArray::try_new(item, OffsetBuffer::from_lengths(lengths), items, nulls)?)
 }
 
 #[cfg(test)]
@@ -108,15 +100,14 @@ mod tests {
             Some(&[]),
             Some(&[(Some(3), "q"), (Some(-1), "r")]),
         ]);
-        let field = Arc::new(Field::new("item", given.value_type(), true));
         let expected = lists(&[
             Some(&[(Some(1), "z"), (Some(2), "a"), (Some(2), "b"), (None, "x")]),
             None,
             Some(&[]),
             Some(&[(Some(-1), "r"), (Some(3), "q")]),
         ]);
-        assert_eq!(ordered(&given, &field).unwrap(), expected);
+        assert_eq!(ordered(&given).unwrap(), expected);
         // Of a part of the rows, whose items do not begin with the first.
-        assert_eq!(ordered(&given.slice(3, 1), &field).unwrap(), expected.slice(3, 1));
+        assert_eq!(ordered(&given.slice(3, 1)).unwrap(), expected.slice(3, 1));
     }
 }
