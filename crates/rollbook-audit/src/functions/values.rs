@@ -99,11 +99,8 @@ pub(super) fn trained_count() -> ScalarUDF {
 pub(super) fn any_true() -> ScalarUDF {
     RowFunction::udf("any_true", vec![list(DataType::Boolean)], DataType::Boolean, |arrays, rows| {
         let masks = lists(arrays, 0)?;
-        let has = |mask: &BooleanArray| {
-            let bits = bits(mask);
-            bits.set_indices().next().is_some()
-        };
-        let found = (0..rows).map(|row| Ok(mask(masks, row)?.as_ref().map(has))).collect::<Result<BooleanArray>>()?;
+        let has = |row| Ok(mask(masks, row)?.map(|mask| mask.has_true()));
+        let found = (0..rows).map(has).collect::<Result<BooleanArray>>()?;
         Ok(Arc::new(found) as ArrayRef)
     })
 }

@@ -237,25 +237,14 @@ impl PartitionStream for FromFile {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use datafusion::arrow::array::{AsArray, Int64Array, StringArray};
     use datafusion::arrow::datatypes::{DataType, Field, Int64Type, Schema};
     use datafusion::datasource::provider_as_source;
     use datafusion::logical_expr::LogicalPlanBuilder;
     use datafusion::physical_plan::collect;
-    use rollbook_lake::{Lake, LakeOptions};
-    use rollbook_query::SessionOptions;
 
+    use super::super::tests::session;
     use super::*;
-
-    async fn session(folder: &std::path::Path, memory_limit: usize) -> Session {
-        let options = LakeOptions { env: BTreeMap::new(), clock: Arc::new(|| 1), author: "test".to_owned() };
-        let lake = Lake::init(folder.join("lake").to_str().unwrap(), options).await.unwrap();
-        let options = SessionOptions { memory_limit, threads: 2, spill_dir: Some(folder.join("spill")) };
-        std::fs::create_dir(folder.join("spill")).unwrap();
-        Session::open(&lake, None, options).await.unwrap()
-    }
 
     fn files(folder: &std::path::Path) -> usize {
         let entries = std::fs::read_dir(folder).unwrap().flatten().map(|entry| entry.path());

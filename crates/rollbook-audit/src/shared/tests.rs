@@ -1,6 +1,7 @@
 //! What of a plan is left to itself.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
@@ -11,12 +12,19 @@ use rstest::rstest;
 
 use super::cut::Cutter;
 
+/// Opens an empty lake in a folder, beside a folder for what spills.
+pub(super) async fn session(folder: &Path, memory_limit: usize) -> Session {
+    let options = LakeOptions { env: BTreeMap::new(), clock: Arc::new(|| 1), author: "test".to_owned() };
+    let lake = Lake::init(folder.join("lake").to_str().unwrap(), options).await.unwrap();
+    let options = SessionOptions { memory_limit, threads: 2, spill_dir: Some(folder.join("spill")) };
+    std::fs::create_dir(folder.join("spill")).unwrap();
+    Session::open(&lake, None, options).await.unwrap()
+}
+
 /// Counts what is left of a plan once the shared pipelines are cut off: aggregates that the plan itself still runs.
 async fn aggregates_left(sql: &str) -> usize {
     let scratch = tempfile::tempdir().unwrap();
-    let options = LakeOptions { env: BTreeMap::new(), clock: Arc::new(|| 1), author: "test".to_owned() };
-    let lake = Lake::init(scratch.path().join("lake").to_str().unwrap(), options).await.unwrap();
-    let session = Session::open(&lake, None, SessionOptions::default()).await.unwrap();
+    let session = session(scratch.path(), 1 << 20).await;
     let frame = session.sql(sql).await.unwrap();
     let plan = session.optimize(frame.logical_plan()).unwrap();
     let mut aggregates = 0;

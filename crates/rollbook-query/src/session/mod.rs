@@ -221,8 +221,7 @@ impl Session {
     pub fn frame(&self, plan: LogicalPlan) -> Result<DataFrame> {
         let state = self.context.state();
         let rows = batch_size::for_plan(&plan, &state)?;
-        let partitions = state.config().target_partitions();
-        Ok(DataFrame::new(in_batches(state, rows, partitions), plan))
+        Ok(DataFrame::new(in_batches(state, rows), plan))
     }
 
     /// Plans a read-only statement.
@@ -243,9 +242,7 @@ impl Session {
 
     /// Makes an optimized plan ready to run as it is, in batches that suit the columns it reads.
     pub async fn physical(&self, optimized: &LogicalPlan) -> Result<(Arc<dyn ExecutionPlan>, Arc<TaskContext>)> {
-        let partitions = self.context.copied_config().target_partitions();
-        let rows = batch_size::for_optimized(optimized, &self.context.copied_config())?;
-        ready(&in_batches(self.context.state(), rows, partitions), optimized).await
+        ready(&suited(self.context.state(), optimized)?, optimized).await
     }
 
     /// The same in batches of about so many bytes where rows are long.
@@ -256,9 +253,7 @@ impl Session {
     ) -> Result<(Arc<dyn ExecutionPlan>, Arc<TaskContext>)> {
         let mut state = self.context.state();
         state.config_mut().set_extension(Arc::new(BatchBytes(bytes)));
-        let (rows, partitions) =
-            (batch_size::for_optimized(optimized, state.config())?, state.config().target_partitions());
-        ready(&in_batches(state, rows, partitions), optimized).await
+        ready(&suited(state, optimized)?, optimized).await
     }
 
     /// The same in so many partitions and in batches of the session's rows, for a plan whose input is in both already.
@@ -267,9 +262,9 @@ impl Session {
         optimized: &LogicalPlan,
         partitions: usize,
     ) -> Result<(Arc<dyn ExecutionPlan>, Arc<TaskContext>)> {
-        let state = self.context.state();
-        let rows = state.config().batch_size();
-        ready(&in_batches(state, rows, partitions), optimized).await
+        let mut state = self.context.state();
+        *state.config_mut() = state.config().clone().with_target_partitions(partitions.max(1));
+        ready(&state, optimized).await
     }
 
     /// Adds tables that statements may name and that no listing shows.
@@ -304,10 +299,7 @@ impl Session {
 
     /// The same for a plan that is optimized already.
     pub async fn run_optimized(&self, optimized: &LogicalPlan) -> Result<SendableRecordBatchStream> {
-        let state = self.context.state();
-        let partitions = state.config().target_partitions();
-        let rows = batch_size::for_optimized(optimized, state.config())?;
-        joins::run(&in_batches(state, rows, partitions), optimized).await
+        joins::run(&suited(self.context.state(), optimized)?, optimized).await
     }
 
     /// Runs a read-only statement.
@@ -376,10 +368,16 @@ async fn ready(state: &SessionState, optimized: &LogicalPlan) -> Result<(Arc<dyn
     Ok((plan, state.task_ctx()))
 }
 
+/// The state for an optimized plan, in batches that suit the columns it reads.
+fn suited(state: SessionState, optimized: &LogicalPlan) -> Result<SessionState> {
+    let rows = batch_size::for_optimized(optimized, state.config())?;
+    Ok(in_batches(state, rows))
+}
+
 /// The state for a plan whose longest rows come so many a batch.
-fn in_batches(state: SessionState, rows: usize, partitions: usize) -> SessionState {
+fn in_batches(state: SessionState, rows: usize) -> SessionState {
     let short = state.config().batch_size();
-    let config = state.config().clone().with_batch_size(rows).with_target_partitions(partitions.max(1));
+    let config = state.config().clone().with_batch_size(rows);
     let builder = SessionStateBuilder::new_from_existing(state).with_config(config);
     builder.with_physical_optimizer_rule(Arc::new(BatchRows { long: rows, short })).build()
 }

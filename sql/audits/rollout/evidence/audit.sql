@@ -27,10 +27,7 @@
 --       concat('say whose prompt first holds each result; of ', count(*), ' tool results none says it') AS remedy
 --   FROM environment_records WHERE kind = 'tool_result'
 --   GROUP BY run_id HAVING count(delivered_call_id) = 0 AND count(call_id) = 0
-WITH asking AS (
-    SELECT * FROM call_tools
-),
-single AS (
+WITH single AS (
     SELECT call.run_id, call.call_id, call.rollout_id, call.prompt_len, call.parent_prefix_len, call.parent_call_id
     FROM calls AS call
     LEFT ANTI JOIN doubled_call AS doubled ON doubled.run_id = call.run_id AND doubled.call_id = call.call_id
@@ -51,7 +48,7 @@ kept AS (
 continued AS (
     SELECT child.run_id, child.parent_call_id AS call_id, min(child.call_id) AS child
     FROM (
-        SELECT run_id, call_id FROM asking
+        SELECT run_id, call_id FROM call_tools
         UNION ALL
         SELECT run_id, call_id FROM result WHERE kind = 'tool_result' AND delivered_call_id IS NULL
     ) AS call
@@ -91,8 +88,7 @@ counted AS (
 ),
 miscounted AS (
     SELECT
-        rollout.run_id, rollout.step, rollout.group_id, rollout.rollout_id, rollout.call_count, coalesce(counted.calls, 0) AS calls,
-        coalesce(counted.act, 0) AS act
+        rollout.run_id, rollout.step, rollout.group_id, rollout.rollout_id, rollout.call_count, coalesce(counted.calls, 0) AS calls
     FROM rollouts AS rollout
     LEFT JOIN counted ON counted.run_id = rollout.run_id AND counted.rollout_id = rollout.rollout_id
     WHERE coalesce(rollout.status, '') <> 'running'
@@ -144,7 +140,7 @@ SELECT
     concat(coalesce(answered.results, 0), ' results') AS observed,
     concat('call ', call.call_id, ' made ', call.tool_calls, ' tool calls and was continued by ', continued.child, ', and ',
         coalesce(answered.results, 0), ' results are on record') AS message
-FROM asking AS call
+FROM call_tools AS call
 JOIN kept ON kept.run_id = call.run_id
 JOIN continued ON continued.run_id = call.run_id AND continued.call_id = call.call_id
 LEFT JOIN answered ON answered.run_id = call.run_id AND answered.call_id = call.call_id
@@ -156,7 +152,7 @@ SELECT
     call.run_id, call.step, call.group_id, call.rollout_id, call.call_id, NULL, 'a tool result', 'none',
     concat('call ', call.call_id, ' writes a tool call, of which its parser made none, and ', continued.child,
         ' continues it with no result on record')
-FROM asking AS call
+FROM call_tools AS call
 JOIN kept ON kept.run_id = call.run_id
 JOIN continued ON continued.run_id = call.run_id AND continued.call_id = call.call_id
 LEFT ANTI JOIN answered ON answered.run_id = call.run_id AND answered.call_id = call.call_id
@@ -166,7 +162,7 @@ UNION ALL
 SELECT
     call.run_id, call.step, call.group_id, call.rollout_id, call.call_id, NULL, 'a tool result', 'none',
     concat('call ', call.call_id, ' ends with a tool call, the rollout counts as completed, and no tool ran in it')
-FROM asking AS call
+FROM call_tools AS call
 JOIN last_call
     ON last_call.run_id = call.run_id AND last_call.rollout_id = call.rollout_id AND last_call.call_id = call.call_id
 LEFT JOIN kept ON kept.run_id = call.run_id
@@ -276,7 +272,7 @@ SELECT
 FROM miscounted AS rollout
 LEFT JOIN requested ON requested.run_id = rollout.run_id AND requested.rollout_id = rollout.rollout_id
 -- A source counts calls or requests, with those of a judge or without.
-WHERE rollout.call_count > rollout.calls OR rollout.call_count < least(rollout.act, coalesce(requested.act_requests, 0))
+WHERE rollout.call_count > rollout.calls OR rollout.call_count < coalesce(requested.act_requests, 0)
 UNION ALL
 SELECT
     run_id, min(step), min(group_id), rollout_id, first_value(call_id ORDER BY call_index, call_id), NULL,
